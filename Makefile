@@ -10,22 +10,27 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock clean
+.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock release image clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
 
-# Tests marked `alone`, all of them in these folders, measure how long agents take and what they hold,
-# so they run one at a time. All others run on several CPUs; neighbours share servers, so a worker
-# takes half of all tests in their order, and steals only in the end.
-ALONE := tests/lab tests/launcher_runtime tests/namespaces tests/nodes tests/service tests/upgrade
+# Tests marked `alone`, all of them in these files, measure times, rates or the memory of this process,
+# bound times, or flood agents, so they run one at a time. All others run side by side; neighbours share servers, so a
+# worker takes its part of all tests in their order, and steals only in the end. Slow tests often
+# wait for processes, so there are three workers for two CPUs (tests/conftest.py).
+ALONE := $(addprefix tests/,lab/test_quotas.py lab/test_real.py launcher_runtime/test_changed_quota.py \
+    launcher_runtime/test_energy.py launcher_runtime/test_hopeless.py launcher_runtime/test_keyless_flood.py \
+    launcher_runtime/test_starting_daemons.py nodes/executors/test_onnx_runtime.py nodes/measuring/test_board.py \
+    nodes/test_floods.py nodes/test_usage.py service/test_attacked.py)
 
 test: check
 	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal
-	$(BIN)/pytest -m alone $(ALONE)
+	$(BIN)/pytest -m "alone" $(ALONE)
 
 fast: check
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not alone and not slow" --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -m "alone and not slow" $(ALONE)
 
 check: setup
 	$(BIN)/ruff check .
@@ -62,7 +67,7 @@ test-cuda:
 	build/cuda/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	build/cuda/bin/python -m pip uninstall --quiet --yes onnxruntime
 	build/cuda/bin/python -m pip install --quiet 'onnxruntime-gpu[cuda,cudnn]'
-	build/cuda/bin/pytest -rs tests/nodes/executors/test_onnx_providers.py tests/launcher_runtime/test_gpu.py
+	build/cuda/bin/pytest -rs tests/nodes/executors/test_onnx_providers.py tests/launcher_runtime/test_mixed_engines.py
 
 # Builds TensorRT engines from the subnets of plans, which needs no GPU, and runs none of them.
 # TensorRT-RTX (x86-64, 245 MB) goes into an environment of its own.
@@ -124,8 +129,8 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz
 
 # Networks as practitioners export them: what is exported already is read, compared with its original,
-# and with ZOO="--in-process vertical hybrid --launch auto" planned and run. ZOO_PYTHON, if given,
-# exports first: a Python that has torch, keras and the rest (benchmarks/zoo/export.py).
+# and with ZOO="--launch auto" run over three nodes. ZOO_PYTHON, if given, exports first: a Python that
+# has torch, keras and the rest (benchmarks/zoo/export.py).
 zoo: setup
 	$(if $(ZOO_PYTHON),$(ZOO_PYTHON) -m benchmarks.zoo.export || true)
 	$(BIN)/python -m benchmarks.zoo $(ZOO)
@@ -157,8 +162,8 @@ schema: setup
 proto:
 	$(PYTHON) -m venv build/proto
 	build/proto/bin/python -m pip install --quiet grpcio-tools
-	build/proto/bin/python -m grpc_tools.protoc -I launcher/serve \
-	    --descriptor_set_out launcher/serve/open_inference.binpb open_inference.proto
+	build/proto/bin/python -m grpc_tools.protoc -I launcher/serve/over_grpc \
+	    --descriptor_set_out launcher/serve/over_grpc/open_inference.binpb open_inference.proto
 
 # Pins every dependency for every supported Python; needs uv (pip install uv).
 lock:
@@ -166,11 +171,30 @@ lock:
 	    --output-file requirements.lock pyproject.toml
 	$(HASHES) --extra cpu --output-file deploy/requirements/agent.txt pyproject.toml
 	$(HASHES) --output-file deploy/requirements/agent-without-engine.txt pyproject.toml
-	$(HASHES) --extra launch --extra serve --extra cpu --output-file deploy/requirements/server.txt pyproject.toml
+	$(HASHES) --extra launch --extra plots --extra serve --extra cpu --output-file deploy/requirements/server.txt pyproject.toml
 
 # What is installed on boards and servers has the same versions, and each file's hash.
 HASHES = uv pip compile --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \
     --constraint requirements.lock
+
+# What a machine installs from, with hashes, into dist/: the wheel, the source, files of requirements that end with
+# the wheel itself (`pip install --require-hashes -r agent.txt`), and the SHA-256 of all (`sha256sum --check SHA256SUMS`).
+release: setup
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	cp deploy/requirements/*.txt dist/
+	cd dist && for each in *.txt; do \
+	    echo "./$$(ls *.whl) --hash=sha256:$$(sha256sum *.whl | cut -c1-64)" >> $$each; done
+	cd dist && sha256sum *.whl *.tar.gz *.txt > SHA256SUMS
+
+# The images of the agent and of the server. IMAGE="podman build" or "docker build" builds them with another program;
+# IMAGE="buildah build --build-arg BASE=localhost/debian:bookworm" on another base.
+IMAGE ?= buildah build
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+image: release
+	$(IMAGE) --file deploy/image/Containerfile --tag csdf-edge-agent:$(VERSION) .
+	$(IMAGE) --file deploy/image/Containerfile --tag csdf-edge-server:$(VERSION) --build-arg REQUIREMENTS=server .
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache

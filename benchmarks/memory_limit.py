@@ -12,86 +12,46 @@ by their control groups from the agent's first byte on: loading and optimising i
 - the pipeline over all boards must run, and compute what the whole network computes.
 
 For each board the report gives the most memory that no file backed, which the kernel cannot
-reclaim, read from its control group throughout. `max_usage` includes the page cache, which grows to
-any limit; `failcnt` is how often the page cache had to be dropped to stay below it. It needs root.
+reclaim, read from its control group throughout. It needs root.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from benchmarks.comparison import TOLERANCE, worst_of
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
-from benchmarks.lab.turns import Compared, OneFrame, planned, reference
+from benchmarks.lab.readings import anonymous_bytes
+from benchmarks.lab.replica import Reference, reference
+from benchmarks.lab.runs import planned
 from benchmarks.report import Figure, arguments, report, show
 from cnn.model import Model
 from launcher.config.load import load_cluster
 from launcher.errors import LauncherError
-from launcher.plan.devices import nodes_of
-from launcher.plan.settings import read_model, run_options
+from launcher.plan.settings import read_model
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.run.frame_list import listed
-from launcher.run.runner import run
-from launcher.run.runtime import RunResult
+from launcher.threads import Repeated
+from nodes.protocol.payload import Array
 from partition.devices import Device
 from partition.errors import DoesNotFitError
-from partition.plan import MemoryPrediction, Plan
+from partition.plan import MemoryPrediction
 from partition.planner import make_plan
 from partition.pricing.memory_budget import engine_bytes
 
 WATCH_S = 0.01
 """How often control groups are read."""
 
-TOLERANCE = 1e-4
+FRAMES, CORES = 12, 0.4
 FORCED = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1]); print('loaded')"
 """What the first thing that comes to mind does: all weights in its own memory."""
-
-
-class Watch:
-    """The most that each board held, read all the while."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._folders = {
-            name: lab.layout.group_of(place).folder("memory")
-            for name, place in lab.layout.places.items()
-        }
-        self.peak_bytes = dict.fromkeys(self._folders, 0)
-        self._over = threading.Event()
-
-    def _look(self) -> None:
-        while not self._over.wait(WATCH_S):
-            for name, folder in self._folders.items():
-                stat = dict(
-                    line.split() for line in (folder / "memory.stat").read_text().splitlines()
-                )
-                held = int(stat.get("total_rss") or stat["anon"])
-                self.peak_bytes[name] = max(self.peak_bytes[name], held)
-
-    def failures(self) -> dict[str, int]:
-        """How often the limit was reached (version 1)."""
-        files = {name: folder / "memory.failcnt" for name, folder in self._folders.items()}
-        return {name: int(file.read_text()) for name, file in files.items() if file.exists()}
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """While the block lasts."""
-        thread = threading.Thread(target=self._look)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
 
 
 def on_one_board(model: Model, memory_bytes: int | None = None) -> MemoryPrediction:
@@ -122,56 +82,48 @@ def forced(lab: Lab, graph: Path) -> int:
 
 @dataclass(frozen=True)
 class Round:
-    """One deployment on new boards: board → what was read there, and what became of the rest."""
+    """One deployment on new boards: by board the most that it held and no file backs and its
+    agent's peak ÷ prediction, and what became of the rest."""
 
-    boards: Mapping[str, Mapping[str, int | None]]
+    held_bytes: Mapping[str, int]
+    of_prediction: Mapping[str, float]
     oom_kills: int
-    lightly_optimised: int
     forced_exit_code: int
+    difference: float
 
 
 def attempt(
-    config: LabConfig,
-    model: Model,
-    graph: Path,
-    frames: OneFrame,
-    compared: Compared,
-    folder: Path,
-    progress: ProgressDisplay,
+    config: LabConfig, model: Model, whole: Reference, folder: Path, progress: ProgressDisplay
 ) -> Round:
     """The pipeline over all boards, then ONNX Runtime with the whole on one of them."""
+    (frame,), (wanted,) = whole.frames, whole.results
+    differences: list[float] = []
+
+    def take(_: int, outputs: Mapping[str, Array]) -> None:
+        differences.append(worst_of((outputs[name], array) for name, array in wanted.items()))
+
     with Lab(config) as lab:
-        watch = Watch(lab)
-        with watch.watching():
-            cluster = load_cluster(lab.cluster_file)
-            plan, subnets = planned(cluster, model, folder, progress)
-            result = run(
-                plan, nodes_of(cluster), subnets, listed(frames, compared), lambda _: None,
-                run_options(cluster),
-            )  # fmt: skip
-        status = {device.name: device for device in lab.status(over_s=0.0).devices}
-        failures = watch.failures()
+        groups = {n: lab.layout.group_of(place) for n, place in lab.layout.places.items()}
+        held = dict.fromkeys(groups, 0)
+
+        def look() -> None:
+            for name, group in groups.items():
+                held[name] = max(held[name], anonymous_bytes(group))
+
+        with Repeated(look, lambda: WATCH_S, "watching memory"):
+            made = planned(load_cluster(lab.cluster_file), model, folder, progress)
+            result = made.stream([frame] * FRAMES, take)
+        used = (device.used for device in lab.status(over_s=0.0).devices)
         return Round(
-            boards={name: _board(name, plan, result, watch, failures.get(name)) for name in status},
-            oom_kills=sum(one.used.oom_kills for one in status.values() if one.used is not None),
-            lightly_optimised=sum(
-                place.log.read_text("utf-8").count("optimised with less memory")
-                for place in lab.layout.places.values()
-            ),
-            forced_exit_code=forced(lab, graph),
+            held_bytes=held,
+            of_prediction={
+                name: stats.rss_peak_bytes / made.plan.memory[name].total_bytes
+                for name, stats in result.stats.items()
+            },
+            oom_kills=sum(one.oom_kills for one in used),
+            forced_exit_code=forced(lab, whole.graph),
+            difference=max(differences),
         )
-
-
-def _board(
-    name: str, plan: Plan, result: RunResult, watch: Watch, failures: int | None
-) -> dict[str, int | None]:
-    stats = result.stats.get(name)
-    return {
-        "held_peak_bytes": watch.peak_bytes[name],
-        "failcnt": failures,
-        "agent_peak_bytes": stats.rss_peak_bytes if stats else None,
-        "predicted_bytes": plan.memory[name].total_bytes,
-    }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -185,73 +137,50 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         model = read_model(load_cluster(folder / "cluster.yaml"))
         needed = on_one_board(model).total_bytes
         limit = engine_bytes(1) + int((needed - engine_bytes(1)) / options.share)
-        said = refusal(model, limit)
         progress.say(f"the whole takes {needed / 1e6:.0f} MB; boards get {limit / 1e6:.0f} MB")
         whole = reference(model, folder)
-        compared = Compared(whole.outputs)
         config = LabConfig(
             name="memlim",
-            defaults=BoardConfig(memory=limit, cpu=options.cpu, link=125e6),
+            defaults=BoardConfig(memory=limit, cpu=CORES, link=125e6),
             devices=(DeviceConfig(count=options.devices),),
-            cluster={"model": options.model, "strategy": options.strategy},
+            cluster={"model": options.model, "strategy": "sequential"},
         )
-        frames = OneFrame(whole.inputs, options.frames)
         rounds = [
-            attempt(config, model, whole.graph, frames, compared, folder, progress)
-            for _ in range(options.repetitions)
+            attempt(config, model, whole, folder, progress) for _ in range(options.repetitions)
         ]
     return {
         "limit_bytes": limit,
         "whole_bytes": needed,
-        "refusal": said,
-        "worst_difference": compared.worst,
+        "refusal": refusal(model, limit),
         "rounds": [asdict(one) for one in rounds],
     }
 
 
 def figures(found: Mapping[str, Any]) -> list[Figure]:
-    """Told as `benchmarks.report` does."""
+    """The figures of all rounds."""
     rounds, limit = found["rounds"], found["limit_bytes"]
-    held = [
-        [board["held_peak_bytes"] / limit for board in one["boards"].values()] for one in rounds
-    ]
-    used = [
-        [
-            board["agent_peak_bytes"] / board["predicted_bytes"]
-            for board in one["boards"].values()
-            if board["agent_peak_bytes"] is not None
-        ]
-        for one in rounds
-    ]
-    dropped = [sum(board["failcnt"] or 0 for board in one["boards"].values()) for one in rounds]
+    held = [size / limit for one in rounds for size in one["held_bytes"].values()]
+    peaks = [ratio for one in rounds for ratio in one["of_prediction"].values()]
     killed = sum(one["forced_exit_code"] == -9 for one in rounds)
+    planner = "refuses" if found["refusal"] else "accepts"
     return [
         Figure("a board's memory limit", limit / 1e6, "MB"),
         Figure("what the whole network takes on one board", found["whole_bytes"] / 1e6, "MB"),
-        Figure(
-            "the planner, asked for the whole on one board",
-            "refuses" if found["refusal"] else "accepts",
-        ),
-        Figure(
-            "ONNX Runtime, made to load the whole on one board: killed", killed,
-            f"of {len(rounds)} times", at_least=len(rounds),
-        ),
+        Figure("the planner, asked for the whole on one board", planner),
+        Figure("ONNX Runtime, made to load the whole on one board: killed", killed,
+               f"of {len(rounds)} times", at_least=len(rounds)),
         Figure("agents or children killed", sum(one["oom_kills"] for one in rounds), at_most=0),
-        Figure(
-            "subnets optimised with less memory, for want of it",
-            statistics.median(one["lightly_optimised"] for one in rounds),
-        ),
         _worst("most that a board held and no file backs ÷ its limit", held, 1.0),
-        _worst("agent's peak ÷ its plan's prediction", used, 1.1),
-        Figure.of("page cache dropped to stay below the limit (failcnt)", dropped, "times"),
-        Figure("difference from the whole network", found["worst_difference"], at_most=TOLERANCE),
+        _worst("agent's peak ÷ its plan's prediction", peaks, 1.1),
+        Figure("difference from the whole network", max(one["difference"] for one in rounds),
+               at_most=TOLERANCE),
     ]  # fmt: skip
 
 
-def _worst(what: str, readings: Sequence[Sequence[float]], at_most: float) -> Figure:
-    """Of the board that is worst in any run; the spread is over all boards and runs."""
-    every = [value for one in readings for value in one]
-    return Figure(what, max(every), at_most=at_most, low=min(every), high=max(every))
+def _worst(what: str, readings: Sequence[float], at_most: float) -> Figure:
+    """The board that is worst in any run; the spread is over all boards and runs."""
+    most = max(readings)
+    return Figure(what, most, at_most=at_most, low=min(readings), high=most)
 
 
 def main() -> int:
@@ -259,9 +188,6 @@ def main() -> int:
     parser.add_argument("--model", default="onnx-wheel:resnet50")
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--share", type=float, default=3.0, help="of the whole, a board's inverse")
-    parser.add_argument("--strategy", default="sequential")
-    parser.add_argument("--cpu", type=float, default=0.4, help="cores per board")
-    parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--repetitions", type=int, default=3, help="each on new boards")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)

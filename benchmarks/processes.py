@@ -1,35 +1,22 @@
-"""Reads processes from `/proc`: children, memory, CPU time and context switches (proc(5))."""
+"""Reads processes from `/proc`: children, memory and CPU time (proc(5))."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True)
-class Ran:
-    """What threads of one name have used so far: CPU seconds, and how often they went to sleep
-    (voluntary context switches)."""
-
-    cpu_s: float
-    sleeps: int
-
-
-def threads(pid: int) -> Mapping[str, Ran]:
-    """By name; ZeroMQ's I/O thread, the executor, and the main thread, which is called `python`."""
-    found: dict[str, Ran] = {}
+def computed_s(pid: int) -> float:
+    """CPU seconds of its threads that run, to the nanosecond."""
+    found_ns = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it ended meanwhile
-            name = (task / "comm").read_text("utf-8").strip()
-            cpu_ns = int((task / "schedstat").read_text("ascii").split()[0])
-            known = found.get(name, Ran(0.0, 0))
-            found[name] = Ran(known.cpu_s + cpu_ns / 1e9, known.sleeps + _sleeps(task))
-    return found
+            found_ns += int((task / "schedstat").read_text("ascii").split()[0])
+    return found_ns / 1e9
 
 
 def cpu_s(pid: int) -> float:
@@ -94,10 +81,3 @@ def command_of(pid: int) -> list[str]:
 def agents_of(pid: int) -> list[int]:
     """The agents that a launcher or a server has started."""
     return [child for child in children(pid) if "nodes.cli" in command_of(child)]
-
-
-def _sleeps(task: Path) -> int:
-    for line in (task / "status").read_text("utf-8", "replace").splitlines():
-        if line.startswith("voluntary_ctxt_switches:"):
-            return int(line.split()[1])
-    return 0

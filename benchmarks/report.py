@@ -19,7 +19,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -169,6 +169,22 @@ def arguments(module: str, text: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
     return parser
+
+
+def parts(
+    module: str, text: str | None
+) -> tuple[argparse.ArgumentParser, Callable[[str, str], argparse.ArgumentParser]]:
+    """A parser for `python -m MODULE PART`, and a function that adds a part by its name and a
+    sentence; every part knows `--json`."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=text)
+    found = parser.add_subparsers(dest="part", required=True)
+
+    def add(name: str, sentence: str) -> argparse.ArgumentParser:
+        one = found.add_parser(name, help=sentence)
+        one.add_argument("--json", action="store_true", help="print one JSON object and no more")
+        return one
+
+    return parser, add
 
 
 def command() -> str:

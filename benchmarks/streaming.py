@@ -32,20 +32,22 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import imageio_ffmpeg
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
+from benchmarks.daemon import Daemon
+from benchmarks.lab.shell import wait_until
+from benchmarks.networks import convolutions
 from benchmarks.processes import agents_of, command_of, rss_bytes
+from benchmarks.programs import LAUNCH, free_port
 from benchmarks.report import Figure, arguments, report, show
+from launcher.threads import Repeated
 
 SIDE, FILTERS, LAYERS = 64, 16, 4
 NODES = ("left", "middle", "right")
@@ -62,7 +64,7 @@ WARM_UP = 0.1
 """The part of the readings that is taken as the warm-up."""
 QUEUE_RESULTS = 200
 READ_EVERY_S = 2.0
-END_S = 60.0
+END_S, REST_S = 60.0, 0.2
 TOPIC = "stream"
 
 
@@ -77,15 +79,16 @@ def main() -> int:
         parser.error("--broker needs mosquitto and mosquitto_sub; install Debian's packages")
     with tempfile.TemporaryDirectory(prefix="csdf-streaming-") as name, ExitStack() as stack:
         folder = Path(name)
-        camera = Camera(free_port(), options.rate)
-        stack.callback(camera.close)
-        broker = Broker(folder, free_port()) if options.broker else None
+        ports = free_port(), free_port()
+        source = camera(folder, ports[0], options.rate)
+        stack.callback(source.end)
+        broker = Broker(folder, ports[1]) if options.broker else None
         if broker is not None:
             stack.callback(broker.close)
         frames = round(options.minutes * 60 * options.rate)
-        cluster = write_cluster(folder, camera.port, None if broker is None else broker.port)
-        seen = streamed(cluster, frames, 60 * options.minutes, camera, broker, options.cut_source)
-        figures = [*memory_figures(seen, options.minutes), *frame_figures(seen, options.rate)]
+        cluster = write_cluster(folder, *ports, has_broker=options.broker)
+        seen = streamed(cluster, frames, 60 * options.minutes, source, broker, options.cut_source)
+        figures = [*memory_figures(seen, options.minutes), *frame_figures(seen)]
         if broker is not None:
             figures += broker_figures(seen, broker)
         if options.cut_source:
@@ -109,28 +112,9 @@ def main() -> int:
 # ---------------------------------------------------------------- what is run
 
 
-def write_network(path: Path) -> None:
-    """Write convolutions on images of 64 × 64 and the mean of each map, with random weights."""
-    draw = np.random.default_rng(0)
-    nodes, weights, source = [], [], "image"
-    for number in range(LAYERS):
-        shape = (FILTERS, FILTERS if number else 3, 3, 3)
-        value = draw.normal(0, 0.1, shape).astype(np.float32)
-        weights.append(numpy_helper.from_array(value, f"weight{number}"))
-        given = [source, f"weight{number}"]
-        source = f"map{number}"
-        nodes.append(helper.make_node("Conv", given, [source], f"conv{number}", pads=[1] * 4))
-    nodes.append(helper.make_node("GlobalAveragePool", [source], ["mean"], "pool"))
-    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1, 3, SIDE, SIDE])
-    mean = helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, [1, FILTERS, 1, 1])
-    graph = helper.make_graph(nodes, "means", [image], [mean], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(model, path)
-
-
-def write_cluster(folder: Path, camera: int, broker: int | None) -> Path:
+def write_cluster(folder: Path, camera: int, broker: int, *, has_broker: bool) -> Path:
     """Write the network and the cluster's file; the folder gets the sinks' files too."""
-    write_network(folder / "means.onnx")
+    convolutions(folder / "means.onnx", LAYERS, FILTERS, SIDE)
     sinks: list[dict[str, Any]] = [
         {
             "kind": "json-lines",
@@ -140,7 +124,7 @@ def write_cluster(folder: Path, camera: int, broker: int | None) -> Path:
         },
         {"kind": "npy", "path": "arrays", "keep_bytes": NPY_BYTES},
     ]
-    if broker is not None:
+    if has_broker:
         sinks.append(
             {
                 "kind": "mqtt",
@@ -166,96 +150,52 @@ def write_cluster(folder: Path, camera: int, broker: int | None) -> Path:
     return path
 
 
-def free_port() -> int:
-    """Return a port of this machine on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+class Away(Daemon):
+    """A program that can be ended for a while."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+        self._away_s = REST_S
+        super().__init__(name, command, folder, {}, rest_s=self._rest)
+
+    def _rest(self) -> float:
+        away_s, self._away_s = self._away_s, REST_S
+        return away_s
+
+    def off(self, seconds: float, number: signal.Signals) -> None:
+        """End it with a signal, and start it again `seconds` later."""
+        self._away_s, pid = seconds, self.pid
+        if pid is not None:
+            os.kill(pid, number)
 
 
-class Camera:
-    """ffmpeg, which serves one reader after the other until it is closed."""
-
-    def __init__(self, port: int, rate: int) -> None:
-        self.port = port
-        self._command = [
-            imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-loglevel", "error", "-nostdin",
-            "-re", "-f", "lavfi", "-i", f"testsrc2=size=160x120:rate={rate}",
-            "-c:v", "mpeg2video", "-g", "10", "-f", "mpegts", f"tcp://127.0.0.1:{port}?listen",
-        ]  # fmt: skip
-        self._wanted = threading.Event()
-        self._closed = threading.Event()
-        self._changing = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._wanted.set()
-        self._serving = threading.Thread(target=self._serve, daemon=True)
-        self._serving.start()
-
-    def _serve(self) -> None:
-        while self._wanted.wait() and not self._closed.is_set():
-            with self._changing:
-                process = self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            process.wait()
-            self._closed.wait(0.2)
-
-    def off(self, seconds: float) -> None:
-        """Kill ffmpeg, and start it again after so many seconds."""
-        self._wanted.clear()
-        self._kill()
-        self._closed.wait(seconds)
-        self._wanted.set()
-
-    def _kill(self) -> None:
-        with self._changing:
-            if self._process is not None:
-                self._process.kill()
-
-    def close(self) -> None:
-        """End ffmpeg for good."""
-        self._closed.set()
-        self._wanted.set()
-        self._kill()
-        self._serving.join()
+def camera(folder: Path, port: int, rate: int) -> Away:
+    """ffmpeg, which serves one reader after the other until it is ended."""
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-loglevel", "error", "-nostdin",
+        "-re", "-f", "lavfi", "-i", f"testsrc2=size=160x120:rate={rate}",
+        "-c:v", "mpeg2video", "-g", "10", "-f", "mpegts", f"tcp://127.0.0.1:{port}?listen",
+    ]  # fmt: skip
+    return Away("camera", command, folder)
 
 
 class Broker:
     """mosquitto, and mosquitto_sub, whose session outlives the broker's end."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        self.port = port
         self._seen = folder / "seen.jsonl"
         (folder / "broker").mkdir()
-        self._config = folder / "mosquitto.conf"
-        self._config.write_text(
+        config = folder / "mosquitto.conf"
+        config.write_text(
             f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
             f"persistence_location {folder}/broker/\nmax_queued_messages 0\n"
         )
-        self._broker = self._start()
+        self.daemon = Away("mosquitto", ("mosquitto", "-c", str(config)), folder)
+        wait_until(lambda: _listens(port), END_S, lambda: "mosquitto does not listen")
         with self._seen.open("wb") as file:
             self._subscriber = subprocess.Popen(
                 ("mosquitto_sub", "-h", "127.0.0.1", "-p", str(port), "-t", TOPIC, "-q", "1", "-c",
                  "-i", "benchmark", "-k", "5"), stdout=file, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        """Start mosquitto; return when it listens."""
-        process = subprocess.Popen(
-            ("mosquitto", "-c", self._config), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None:
-            with suppress(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return process
-            time.sleep(0.05)
-        raise SystemExit(f"mosquitto ended with exit code {process.returncode}")
-
-    def off(self, seconds: float) -> None:
-        """Stop mosquitto as a service manager does, and start it again after so many seconds."""
-        self._broker.terminate()
-        self._broker.wait()
-        time.sleep(seconds)
-        self._broker = self._start()
 
     def seen(self, wanted: int) -> Counter[int]:
         """Return how often each frame was seen, once so many frames were or too long passed."""
@@ -270,9 +210,16 @@ class Broker:
 
     def close(self) -> None:
         """End both."""
-        for process in (self._subscriber, self._broker):
-            process.terminate()
-            process.wait()
+        self._subscriber.terminate()
+        self._subscriber.wait()
+        self.daemon.end()
+
+
+def _listens(port: int) -> bool:
+    with suppress(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    return False
 
 
 @dataclass
@@ -289,58 +236,46 @@ def streamed(
     cluster: Path,
     frames: int,
     seconds: float,
-    camera: Camera,
+    camera: Away,
     broker: Broker | None,
     cut_source: bool,
 ) -> Seen:
     """Launch the stream, and look at it until it has ended."""
-    command = [
-        sys.executable, "-m", "launcher.commands.launch", str(cluster),
-        "--frames", str(frames), "--json",
-    ]  # fmt: skip
+    command = [*LAUNCH, str(cluster), "--frames", str(frames), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr)
     seen = Seen()
-    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr)) as process:
-        disturbing = threading.Thread(
-            target=disturb,
-            args=(seconds, process.pid, camera, broker, cut_source),
-            daemon=True,
-        )
-        disturbing.start()
-        output: list[bytes] = []
-        reading = threading.Thread(target=lambda: output.append(process.communicate()[0]))
-        reading.start()
-        while reading.is_alive():
-            look(process.pid, cluster.parent, seen)
-            reading.join(READ_EVERY_S)
-        disturbing.join()
-    if process.returncode:
-        raise SystemExit(f"launch ended with exit code {process.returncode}")
-    seen.report = json.loads(output[0].decode().replace(f"{cluster.parent}/", ""))
-    return seen
-
-
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Interrupt a process when the context ends, as Ctrl-C does, and wait for it."""
+    disturbing = threading.Thread(
+        target=disturb,
+        args=(seconds, process.pid, camera, broker, cut_source),
+        daemon=True,
+    )
+    disturbing.start()
     try:
-        yield process
+        with Repeated(
+            lambda: look(process.pid, cluster.parent, seen), lambda: READ_EVERY_S, "reading memory"
+        ):
+            output = process.communicate()[0]
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        process.wait()
+            process.wait()
+    if process.returncode:
+        raise SystemExit(f"launch ended with exit code {process.returncode}")
+    disturbing.join()
+    seen.report = json.loads(output.decode().replace(f"{cluster.parent}/", ""))
+    return seen
 
 
 def disturb(
-    seconds: float, launcher: int, camera: Camera, broker: Broker | None, cut_source: bool
+    seconds: float, launcher: int, camera: Away, broker: Broker | None, cut_source: bool
 ) -> None:
     time.sleep(WARM_UP / 2 * seconds)
     fill_channels(launcher)
-    if broker is not None or cut_source:
-        time.sleep((1 - WARM_UP) / 2 * seconds)
+    time.sleep((1 - WARM_UP) / 2 * seconds)
     if broker is not None:
-        broker.off(BROKER_OFF_S)
+        broker.daemon.off(BROKER_OFF_S, signal.SIGTERM)
     if cut_source:
-        camera.off(SOURCE_OFF_S)
+        camera.off(SOURCE_OFF_S, signal.SIGKILL)
 
 
 def fill_channels(launcher: int) -> None:
@@ -391,7 +326,7 @@ def thinned(memory: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def memory_figures(seen: Seen, minutes: float) -> list[Figure]:
-    """Resident memory in MB of each process after the warm-up and at the end, and its growth.
+    """How much more resident memory each process has at the end than after the warm-up.
 
     Nothing is asked of the growth in a run whose warm-up is too brief to fill the heaps.
     """
@@ -401,38 +336,25 @@ def memory_figures(seen: Seen, minutes: float) -> list[Figure]:
         warm = readings[int(WARM_UP * len(readings)) :]
         tenth = max(1, len(warm) // 10)
         first, last = median(warm[:tenth]), median(warm[-tenth - 1 : -1] or warm[-1:])
-        figures += [
-            Figure(f"{name}: resident memory after the warm-up", round(first / 1e6, 2), "MB"),
-            Figure(f"{name}: resident memory at the end", round(last / 1e6, 2), "MB"),
-            Figure(
-                f"{name}: growth", round(100 * (last / first - 1), 2), "%",
-                at_most=most,
-            ),
-        ]  # fmt: skip
+        note, growth = f"{first / 1e6:.2f} → {last / 1e6:.2f} MB", 100 * (last / first - 1)
+        figures.append(Figure(f"{name}: growth", round(growth, 2), "%", at_most=most, note=note))
     return figures
 
 
-def frame_figures(seen: Seen, rate: int) -> list[Figure]:
-    """What became of the frames, and the disk use of the sinks."""
+def frame_figures(seen: Seen) -> list[Figure]:
+    """What became of the frames, and the disk use of the sinks; the report in the data has more."""
     found = seen.report
-    lines, arrays = found["sinks"][0], found["sinks"][1]
     unaccounted = found["read"] - found["dropped"] - found["refused"] - found["results"]
+    disk = (
+        ("JSON lines", seen.most_lines_bytes, LINES_BYTES),
+        (".npy files", seen.most_npy_bytes, NPY_BYTES),
+    )
     return [
-        Figure("frames read", found["read"]),
-        Figure("frames dropped before the network", found["dropped"]),
-        Figure("gaps of the source", found["gaps"]["number"]),
-        Figure("results", found["results"]),
+        Figure("frames read", found["read"], note=f"{found['dropped']} dropped"),
         Figure("frames that are not accounted for", abs(unaccounted), at_most=0),
-        Figure("results per second", round(found["frames_per_second"], 2), note=f"source: {rate}"),
-        Figure("lines delivered", lines["delivered"], note=f"{lines['dropped']} dropped"),
-        Figure(".npy files delivered", arrays["delivered"], note=f"{arrays['dropped']} dropped"),
-        megabytes("JSON lines: most on disk", seen.most_lines_bytes, LINES_BYTES),
-        megabytes(".npy files: most on disk", seen.most_npy_bytes, NPY_BYTES),
-    ]
-
-
-def megabytes(what: str, most_bytes: int, bound_bytes: int) -> Figure:
-    return Figure(what, round(most_bytes / 1e6, 3), "MB", at_most=bound_bytes / 1e6)
+        *(Figure(f"{what}: most on disk", round(most / 1e6, 3), "MB", at_most=bound / 1e6)
+          for what, most, bound in disk),
+    ]  # fmt: skip
 
 
 def broker_figures(seen: Seen, broker: Broker) -> list[Figure]:
@@ -442,8 +364,6 @@ def broker_figures(seen: Seen, broker: Broker) -> list[Figure]:
     received = broker.seen(sink["delivered"])
     missing = found["read"] - found["dropped"] - found["refused"] - len(received) - sink["dropped"]
     return [
-        Figure("broker: seconds without it", BROKER_OFF_S, "s"),
-        Figure("broker: results delivered", sink["delivered"]),
         Figure("broker: results that mosquitto_sub saw", len(received)),
         Figure("broker: results dropped", sink["dropped"], at_least=1),
         Figure("broker: frames neither seen nor counted as dropped", abs(missing), at_most=0),
@@ -454,14 +374,15 @@ def broker_figures(seen: Seen, broker: Broker) -> list[Figure]:
 def gap_figures(seen: Seen, rate: int) -> list[Figure]:
     """Whether the gap was counted, and the results went on."""
     gaps = seen.report["gaps"]
-    after = [seen.report["read"] - gap["after_frame"] - 1 for gap in gaps["last"][-1:]]
+    last = gaps["last"][-1]["after_frame"] if gaps["last"] else seen.report["read"] - 1
+    after = seen.report["read"] - last - 1
     return [
         Figure("cut: gaps counted", gaps["number"], at_least=1),
         Figure(
             "cut: longest gap", round(gaps["longest_s"], 2), "s", at_least=SOURCE_OFF_S,
             at_most=SOURCE_OFF_S + 15,
         ),
-        Figure("cut: frames after the last gap", *after, at_least=rate),
+        Figure("cut: frames after the last gap", after, at_least=rate),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ in one table."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from benchmarks.report import PACKAGES, facts
+from launcher.config.units import parse_link
 from launcher.errors import BadInputError
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +23,17 @@ MEASURED = ("cnn", "csdf", "ga", "launcher", "nodes", "partition", "benchmarks/l
 
 LASTING = ("processor", "cpus", "kernel", "python", *PACKAGES)
 """The facts of a machine that do not change from run to run."""
+
+
+def add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the options of a benchmark that measures launches on emulated boards turn by turn."""
+    add = parser.add_argument
+    add("--repetitions", type=int, default=3, help="rounds (default: 3)")
+    add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
+    add("--log", type=Path, default=Path("build", f"{name}.jsonl"), help="a line for each turn")
+    add("--resume", action="store_true", help="continue an existing log")
+    add("--minutes", type=float, default=float("inf"), help="begin no turn after this time")
+    add("--output", type=Path, help="a file for the object with all figures")
 
 
 class Written(Protocol):
@@ -61,7 +74,7 @@ class TurnLog(Generic[T]):
         Raises `BadInputError` if the file holds something else, would be overwritten, or was made
         by other code or on another machine.
         """
-        self._path, self._made_by, self._from_json = path, dict(made_by), from_json
+        self.path, self._made_by, self._from_json = path, dict(made_by), from_json
         self.turns: list[T] = []
         if path.exists():
             if not resume:
@@ -73,15 +86,15 @@ class TurnLog(Generic[T]):
     def add(self, turn: T) -> None:
         """Write a turn that is done."""
         self.turns.append(turn)
-        if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps({"made_by": self._made_by}) + "\n", "utf-8")
-        with self._path.open("a", encoding="utf-8") as file:
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps({"made_by": self._made_by}) + "\n", "utf-8")
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(turn.as_json()) + "\n")
 
     def _read(self) -> list[T]:
         """The turns of the file; a last line that was not finished is cut off."""
-        path = self._path
+        path = self.path
         lines = path.read_text("utf-8").splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines.pop()

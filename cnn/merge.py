@@ -55,7 +55,7 @@ def merge(models: Sequence[Model]) -> Model:
     names = [model.network.name for model in models]
     for name in names:
         if names.count(name) > 1:
-            raise ModelError(f"two networks are called {name!r}; give each a name of its own")
+            raise ModelError(f"two networks are called {name!r}; give each its own name")
     version = max(standard_opset(model.operators.opset_import) for model in models)
     layers: list[Layer] = []
     tensors: dict[str, Tensor] = {}

@@ -23,7 +23,7 @@ from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, layers_of, value_info
 from cnn.layers.shapes import infer
 from cnn.layers.state import StatePairs, check_names, merge_state_cycles
-from cnn.network import Array, Layer, Network
+from cnn.network import Array, Layer, Network, read_by
 from cnn.operators.bodies import every_node
 from cnn.operators.supported import check_domains, check_known, opset
 from cnn.reading.fill import fill
@@ -145,8 +145,7 @@ class Model:
                 if name not in outputs
             ],
         )
-        names = dict.fromkeys(name for layer in layers for name in layer.weights)
-        constants = ((name, self._weights[name]) for name in names)
+        constants = read_by(layers, self._weights).items()
         return write(self._operators.model(graph), constants, directory)
 
     def rewritten(self, rewrites: Sequence[Rewrite]) -> Model:
@@ -242,7 +241,10 @@ class Model:
         36
         """
         if self._origin is None:
-            raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
+            raise ModelError(
+                f"{self.network.name} was merged from several models; write the original of each "
+                "part"
+            )
         original = self._origin.prepare()
         graph, zeros = original.proto.graph, {}
         read = {*self.network.inputs, *self.network.state}

@@ -8,7 +8,7 @@ axis included. They are static, except for the results of a tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,6 +85,17 @@ class Layer:
     state: tuple[tuple[str, str], ...] = ()
 
 
+def weight_tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Return the shapes and dtypes of weights."""
+    return {name: Tensor(name, x.shape, x.dtype.name) for name, x in arrays.items()}
+
+
+def read_by(layers: Iterable[Layer], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the weights that layers read, each once, in the order of the layers."""
+    names = dict.fromkeys(name for layer in layers for name in layer.weights)
+    return {name: arrays[name] for name in names}
+
+
 @dataclass(frozen=True)
 class Network:
     """An acyclic layer graph; `layers` stand in a topological order.
@@ -151,6 +162,38 @@ class Network:
     def layer(self) -> Mapping[str, Layer]:
         """The layers by name."""
         return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """The place of each layer in `layers`, by its name."""
+        return {layer.name: place for place, layer in enumerate(self.layers)}
+
+    @cached_property
+    def layer_weight_bytes(self) -> tuple[int, ...]:
+        """The bytes of each layer's weights, shared ones included."""
+        return tuple(self.weight_bytes((layer.name,)) for layer in self.layers)
+
+    @cached_property
+    def layer_activation_bytes(self) -> tuple[int, ...]:
+        """The bytes of each layer's inputs and outputs (`activation_bytes`)."""
+        return tuple(self.activation_bytes(layer.name) for layer in self.layers)
+
+    @cached_property
+    def ends_bytes(self) -> int:
+        """The bytes of the network's inputs and outputs."""
+        return sum(self.tensors[name].bytes for name in {*self.inputs, *self.outputs})
+
+    @cached_property
+    def bytes_by_readers(self) -> Mapping[tuple[int, ...], int]:
+        """The bytes of weights, by the places of the layers that read them."""
+        readers: dict[str, list[int]] = {}
+        for place, layer in enumerate(self.layers):
+            for weight in dict.fromkeys(layer.weights):
+                readers.setdefault(weight, []).append(place)
+        found: dict[tuple[int, ...], int] = {}
+        for weight, places in readers.items():
+            found[tuple(places)] = found.get(tuple(places), 0) + self.weights[weight].bytes
+        return found
 
     @cached_property
     def state(self) -> Mapping[str, str]:

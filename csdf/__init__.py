@@ -53,12 +53,16 @@ if TYPE_CHECKING:
     )
     from csdf.execution.static_orders import Entry, Ordered, ordered, with_orders
     from csdf.formats.files import read, write
+    from csdf.formats.json_format import read_parametric
     from csdf.formats.networkx_form import from_networkx, to_networkx
     from csdf.formats.sdf3_scenarios import read_scenarios
     from csdf.generation import generate
     from csdf.model.consistency import repetition_vector
     from csdf.model.graph import Actor, Channel, Graph
+    from csdf.model.parametric import ParametricGraph, symbolic_repetitions
     from csdf.model.scenarios import Scenarios
+    from csdf.parametric_analysis import ParametricAnalysis, analyze_parameters
+    from csdf.timing.best_binding import BestBinding, best_binding
     from csdf.timing.best_orders import BestOrders, best_orders
     from csdf.timing.expansion import homogeneous
     from csdf.timing.k_periodic import KPeriodic, k_periodic_schedule
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Actor",
     "Analysis",
+    "BestBinding",
     "BestOrders",
     "Buffer",
     "CapacitySearch",
@@ -104,6 +109,8 @@ __all__ = [
     "NotProvedError",
     "Ordered",
     "OvertakingError",
+    "ParametricAnalysis",
+    "ParametricGraph",
     "PeriodBoundsError",
     "Pipeline",
     "Platform",
@@ -121,6 +128,8 @@ __all__ = [
     "accumulating_channels",
     "actor_periods",
     "analyze",
+    "analyze_parameters",
+    "best_binding",
     "best_orders",
     "certify",
     "check_liveness",
@@ -139,6 +148,7 @@ __all__ = [
     "phase_graph",
     "prove",
     "read",
+    "read_parametric",
     "read_scenarios",
     "repetition_vector",
     "retime",
@@ -147,6 +157,7 @@ __all__ = [
     "simulate",
     "slack",
     "static_orders",
+    "symbolic_repetitions",
     "throughput",
     "to_networkx",
     "with_links",
@@ -188,17 +199,21 @@ _MODULES = {
     ),
     "execution.static_orders": ("Entry", "Ordered", "ordered", "with_orders"),
     "formats.files": ("read", "write"),
+    "formats.json_format": ("read_parametric",),
     "formats.networkx_form": ("from_networkx", "to_networkx"),
     "formats.sdf3_scenarios": ("read_scenarios",),
     "generation": ("generate",),
     "model.consistency": ("repetition_vector",),
     "model.graph": ("Actor", "Channel", "Graph"),
+    "model.parametric": ("ParametricGraph", "symbolic_repetitions"),
     "model.scenarios": ("Scenarios",),
+    "timing.best_binding": ("BestBinding", "best_binding"),
     "timing.best_orders": ("BestOrders", "best_orders"),
     "timing.expansion": ("homogeneous",),
     "timing.k_periodic": ("KPeriodic", "k_periodic_schedule"),
     "timing.latency": ("Latency", "latency"),
     "timing.max_plus": ("MaxPlusMatrix", "max_plus_matrix"),
+    "parametric_analysis": ("ParametricAnalysis", "analyze_parameters"),
     "timing.scenarios": ("ScenarioPeriods", "scenario_periods"),
     "timing.schedule": ("Schedule", "periodic_schedule"),
     "timing.slack": ("slack",),

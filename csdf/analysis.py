@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 
 from csdf.errors import (
@@ -15,8 +15,8 @@ from csdf.errors import (
 )
 from csdf.execution.liveness import (
     Deadlock,
+    DiagnosedError,
     Remedy,
-    check_liveness,
     live_actors,
     remedies_together,
 )
@@ -26,6 +26,8 @@ from csdf.timing.cycle_ratio import EFFORT
 from csdf.timing.latency import Latency
 from csdf.timing.slack import slack
 from csdf.timing.throughput import (
+    EXECUTED_AT_FIRST,
+    EXECUTION_LIMIT,
     CycleStep,
     accumulating_channels,
     actor_periods,
@@ -86,47 +88,26 @@ class Analysis:
         return self.period is not None or self.bounds is not None
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
+        """Return what the command `csdf` writes; the keys are part of its interface."""
         return {
             "consistent": self.inconsistency is None,
             "inconsistency": self.inconsistency,
-            "repetition_vector": None if self.repetitions is None else dict(self.repetitions),
+            "repetition_vector": self.repetitions,
             "phase_firings": self.phase_firings,
             "live": self.live,
-            "period": None if self.period is None else str(self.period),
-            "period_bounds": self._bounds_as_json(),
-            "critical_cycle": [
-                {
-                    "actor": step.actor,
-                    "phase": step.phase,
-                    "channel": step.channel,
-                    "for_space": step.for_space,
-                }
-                for step in self.critical
-            ],
-            "slack": _exact(self.slack),
-            "latency": None if self.latency is None else self.latency.as_json(),
-            "parts": [
-                {"actors": list(actors), "period": str(period)} for actors, period in self.parts
-            ],
-            "throughput": _exact(self.throughput),
-            "accumulating": None if self.accumulating is None else list(self.accumulating),
-            "live_actors": list(self.live_actors),
+            "period": self.period,
+            "period_bounds": self.bounds
+            and dict(zip(("at_least", "at_most"), self.bounds, strict=True)),
+            "critical_cycle": list(map(asdict, self.critical)),
+            "slack": self.slack,
+            "latency": self.latency and asdict(self.latency),
+            "parts": [{"actors": actors, "period": period} for actors, period in self.parts],
+            "throughput": self.throughput,
+            "accumulating": self.accumulating,
+            "live_actors": self.live_actors,
             "deadlock": _deadlock_as_json(self.deadlock),
-            "untimed": list(self.untimed),
+            "untimed": self.untimed,
         }
-
-    def _bounds_as_json(self) -> dict[str, str | None] | None:
-        if self.bounds is None:
-            return None
-        least, most = self.bounds
-        return {"at_least": str(least), "at_most": None if most is None else str(most)}
-
-
-def _exact(values: Mapping[str, Fraction | None] | None) -> dict[str, str | None] | None:
-    if values is None:
-        return None
-    return {name: None if one is None else str(one) for name, one in values.items()}
 
 
 def analyze(
@@ -166,8 +147,7 @@ def analyze(
     try:
         found = throughput(graph, effort=effort)
     except DeadlockError as error:
-        dead = Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
-        return replace(dead, live_actors=_live_actors(graph))
+        return _dead(graph, Analysis(None, repetitions, count, None, None, ()), error)
     except TooLargeError as error:
         bounds = (error.at_least, error.at_most) if isinstance(error, PeriodBoundsError) else None
         return Analysis(None, repetitions, count, None, None, (), unknown=str(error), bounds=bounds)
@@ -207,11 +187,7 @@ def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
     try:
         require_live(graph)
     except DeadlockError as error:
-        return replace(
-            consistent,
-            deadlock=_diagnosis(graph, str(error)),
-            live_actors=_live_actors(graph),
-        )
+        return _dead(graph, consistent, error)
     except TooLargeError as error:
         return replace(consistent, unknown=str(error))
     return consistent
@@ -230,19 +206,21 @@ def _slack(graph: Graph, work: int, period: Fraction) -> Mapping[str, Fraction |
         return None
 
 
-def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
-    try:
-        deadlock = check_liveness(graph)
-    except TooLargeError:
-        deadlock = None
-    return sentence if deadlock is None else _remedied(graph, deadlock)
+def _dead(graph: Graph, consistent: Analysis, error: DeadlockError) -> Analysis:
+    """Return `consistent`, the analysis so far, completed by the deadlock.
 
-
-def _live_actors(graph: Graph) -> list[str]:
+    Where no execution reached the deadlock within its limit, which a proof has shown, none is
+    attempted that takes long.
+    """
+    deadlock: Deadlock | str = str(error)
+    steps = EXECUTED_AT_FIRST
+    if isinstance(error, DiagnosedError):
+        deadlock, steps = _remedied(graph, error.deadlock), EXECUTION_LIMIT
     try:
-        return live_actors(graph)
+        alive = live_actors(graph, steps)
     except TooLargeError:
-        return []
+        alive = []
+    return replace(consistent, deadlock=deadlock, live_actors=alive)
 
 
 def _remedied(graph: Graph, deadlock: Deadlock) -> Deadlock:
@@ -255,28 +233,12 @@ def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
         return None
     if isinstance(deadlock, str):
         return {"diagnosis": deadlock, "waits": [], "cycle": [], "remedies": [], "together": []}
-    waits, cycle = (
-        [
-            {
-                "actor": wait.actor,
-                "phase": wait.phase,
-                "channel": wait.channel,
-                "for_space": wait.for_space,
-                "missing": wait.missing,
-                "on": wait.on,
-                "room_in": wait.room_in,
-            }
-            for wait in some
-        ]
-        for some in (deadlock.waits, deadlock.cycle)
-    )
-    remedies, together = map(_remedies_as_json, (deadlock.remedies, deadlock.together))
     return {
         "diagnosis": str(deadlock),
-        "waits": waits,
-        "cycle": cycle,
-        "remedies": remedies,
-        "together": together,
+        "waits": list(map(asdict, deadlock.waits)),
+        "cycle": list(map(asdict, deadlock.cycle)),
+        "remedies": _remedies_as_json(deadlock.remedies),
+        "together": _remedies_as_json(deadlock.together),
     }
 
 

@@ -41,8 +41,11 @@ The same nodes, with frames from a program:
 ...     frame = {"image": np.zeros((1, 1, 8, 8), "float32")}
 ...     result = cluster.infer(frame)
 ...     many = list(cluster.stream([frame] * 3))
+...     found = cluster.predict(np.zeros((8, 8), "uint8"))
 >>> {name: array.shape for name, array in result.items()}, len(many)
 ({'probabilities': (1, 10)}, 3)
+>>> found.kind, len(found.classes)
+('classify', 5)
 """
 
 from __future__ import annotations
@@ -60,11 +63,14 @@ if TYPE_CHECKING:
     from csdf.formats.files import read as read_graph
     from csdf.model.graph import Actor, Channel, Graph
     from csdf_edge.running import launch, open, partition_network  # noqa: A004
+    from launcher.config.cluster import ClusterConfig
     from launcher.config.load import Cluster, load_cluster
     from launcher.errors import FullError, LauncherError
     from launcher.run.request import Request
     from launcher.streaming.job import Outcome
-    from launcher.streaming.live_cluster import LiveCluster, LiveModel, TensorInfo
+    from launcher.streaming.live_cluster import LiveCluster
+    from launcher.streaming.live_model import LiveModel, TensorInfo
+    from launcher.streaming.predicting import ImagePrediction
     from partition.devices import Device
     from partition.errors import PartitionError
     from partition.plan import Plan
@@ -76,11 +82,13 @@ __all__ = [
     "Analysis",
     "Channel",
     "Cluster",
+    "ClusterConfig",
     "CnnError",
     "CsdfError",
     "Device",
     "FullError",
     "Graph",
+    "ImagePrediction",
     "LauncherError",
     "LiveCluster",
     "LiveModel",
@@ -107,6 +115,7 @@ _HOMES = {
     "Analysis": "csdf.analysis",
     "Channel": "csdf.model.graph",
     "Cluster": "launcher.config.load",
+    "ClusterConfig": "launcher.config.cluster",
     "CnnError": "cnn.errors",
     "CsdfError": "csdf.errors",
     "Device": "partition.devices",
@@ -114,13 +123,14 @@ _HOMES = {
     "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
     "LiveCluster": "launcher.streaming.live_cluster",
-    "LiveModel": "launcher.streaming.live_cluster",
+    "LiveModel": "launcher.streaming.live_model",
     "Model": "cnn.model",
     "Outcome": "launcher.streaming.job",
     "PartitionError": "partition.errors",
     "Plan": "partition.plan",
+    "ImagePrediction": "launcher.streaming.predicting",
     "Request": "launcher.run.request",
-    "TensorInfo": "launcher.streaming.live_cluster",
+    "TensorInfo": "launcher.streaming.live_model",
     "Timeline": "csdf.execution.simulation",
     "__version__": "nodes.cli:VERSION",
     "analyze": "csdf.analysis",

@@ -38,6 +38,7 @@ COMMANDS = {
     ),
     "ga": ("launcher.commands.ga", "tune the genetic algorithms (also installed as ga)"),
     "csdf": ("csdf.cli.command", "analyse dataflow graphs (also installed as csdf)"),
+    "demo": ("csdf_edge.demo", "classify handwritten digits over three agents on this machine"),
 }
 """The module of each command, whose `main()` runs it, and what it does."""
 
@@ -86,7 +87,7 @@ def csdf_edge() -> NoReturn:
         _run("csdf-edge", "", lambda: sys.stdout.write(f"csdf-edge {version('csdf-edge')}\n") and 0)
     if name not in COMMANDS:
         known = ", ".join(COMMANDS)
-        sys.stderr.write(f"csdf-edge: there is no command {name!r}; there are {known}\n")
+        sys.stderr.write(f"csdf-edge: there is no command {name!r}; the commands are {known}\n")
         sys.exit(EXIT_BAD_INPUT)
     sys.argv = [sys.argv[0], *sys.argv[2:]]
     _run(name, COMMANDS[name][0])
@@ -110,7 +111,9 @@ def _help() -> str:
 
 def _run(name: str, module: str, perform: Callable[[], int] | None = None) -> NoReturn:
     """Run `main` of a module, or another function, and exit with the code that it returns."""
-    as_json = "--json" in sys.argv and module.startswith("launcher.")  # as `launcher.console` does
+    as_json = "--json" in sys.argv and module.startswith(
+        ("launcher.", "csdf_edge.")
+    )  # as `launcher.console` does
 
     def end(_number: int, _frame: FrameType | None) -> None:
         if as_json:

@@ -20,7 +20,8 @@ HERE = Path(__file__).parent.parent
 
 EXTRAS = {
     "run": ("networkx", "onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
-    "launch": ("deap", "matplotlib", "optuna", "ortools"),
+    "launch": ("deap", "optuna", "ortools"),
+    "plots": ("matplotlib",),
     "serve": ("aiohttp", "google", "grpc", "prometheus_client"),
     "trace": ("opentelemetry",),
     "stream": ("av", "cv2", "paho", "urllib3"),
@@ -41,8 +42,8 @@ def what_is_wrong(error: Exception) -> str | None:
         culprit = f"the package {owner!r}" if owner is not None else "something else"
         remedy = f"uninstall {owner}, " if owner is not None else ""
         return (
-            f"{path} is not csdf-edge's file any more: {culprit} has overwritten, removed or "
-            f"hidden it; {remedy}then install csdf-edge again, best in an environment of its own"
+            f"{path} is no longer csdf-edge's file: {culprit} has overwritten, removed or hidden "
+            f"it; {remedy}then install csdf-edge again, preferably in a separate environment"
         )
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError):

@@ -2,6 +2,7 @@
 
 from launcher.config.ends.sink import (
     FrameResult,
+    PresentSink,
     ResultRefusedError,
     Sink,
     SinkConfig,
@@ -23,6 +24,7 @@ __all__ = [
     "FileName",
     "FrameRefusedError",
     "FrameResult",
+    "PresentSink",
     "ResultRefusedError",
     "Secret",
     "Sink",

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ga.strategies import find_strategy
-from launcher.progress import LineProgress
+from launcher.config.cluster import ClusterConfig
+from launcher.config.load import cluster_from
+from launcher.progress import LineDisplay, program_progress
+from launcher.run.parts import parts_of
 from launcher.run.request import Request
 from launcher.streaming import job
 from launcher.streaming.live_cluster import LiveCluster, open_cluster
+from launcher.streaming.target import load_target
+from launcher.tasks.opening import assumed
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 from partition.planner import find_plan
 from partition.strategies.base import Problem
@@ -46,24 +51,40 @@ def partition_network(
 
 
 def open(  # noqa: A001 - as in `csdf_edge.open("cluster.yaml")`
-    target: str | Path,
+    target: str | Path | Mapping[str, Any] | ClusterConfig,
     *,
     strategy: str | None = None,
     profile: str | None = None,
     most_in_flight: int = 64,
+    progress: bool = True,
 ) -> LiveCluster:
     """Deploy a network over the nodes of a `cluster.yaml`, or of a saved plan's folder.
 
-    Returns once the nodes have loaded their subnets. Use it in a `with` statement: that ends the
-    agents that were started, and leaves others free. At most `most_in_flight` frames are in flight;
-    further ones wait, or are refused (`LiveCluster.submit`). `strategy` and `profile` are as for
-    `launch`. Progress goes to standard error. Raises `LauncherError` with a sentence for the user.
+    Instead of a file, `target` may be its content, as a dict or a `ClusterConfig`; relative paths
+    in it begin at the current folder. Returns once the nodes have loaded their subnets. Use it in a
+    `with` statement: that ends the agents that were started, and leaves others free. At most
+    `most_in_flight` frames are in flight; further ones wait, or are refused (`LiveCluster.submit`).
+    `strategy` and `profile` are as for `launch`. Progress goes to standard error, in a notebook to
+    one output of the cell; without `progress`, only warnings are logged. Raises `LauncherError`
+    with a sentence for the user.
     """
     request = Request(
-        Path(target), strategy=strategy, profile=None if profile is None else Path(profile)
+        Path(target) if isinstance(target, str | Path) else Path(),
+        strategy=strategy,
+        profile=None if profile is None else Path(profile),
     )
-    with LineProgress(sys.stderr) as progress:
-        return open_cluster(request, progress, most=most_in_flight)
+    given = None if isinstance(target, str | Path) else cluster_from(target, Path())
+    loaded = load_target(request, given)
+    with program_progress(shown=progress) as display:
+
+        def say_what_is_assumed(model: Model) -> None:
+            for part in parts_of(model):
+                if sentence := assumed(loaded.cluster, part.model):
+                    display.say(sentence)
+
+        return open_cluster(
+            request, display, most=most_in_flight, loaded=loaded, check=say_what_is_assumed
+        )
 
 
 def launch(request: Request) -> job.Outcome:
@@ -78,5 +99,5 @@ def launch(request: Request) -> job.Outcome:
     >>> launch(Request(target, strategy="sequential", plan_only=True)).plan.strategy
     'sequential'
     """
-    with LineProgress(sys.stderr) as progress:
+    with LineDisplay(sys.stderr) as progress:
         return job.launch(request, progress, started_s=time.monotonic())

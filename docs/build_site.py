@@ -35,6 +35,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/sinks.md",
         "docs/plugins.md",
         "docs/tasks.md",
+        "examples/README.md",
         "examples/digits/README.md",
         "deploy/README.md",
         "deploy/ansible/README.md",
@@ -65,6 +66,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
 MOVED = {
     "README.md": "index.md",
     "deploy/README.md": "agents-as-services.md",
+    "examples/README.md": "examples.md",
     "examples/digits/README.md": "digits.md",
     "docs/decisions/README.md": "decisions/index.md",
     "CONTRIBUTING.md": "contributing.md",

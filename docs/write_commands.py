@@ -11,7 +11,8 @@ import argparse
 import inspect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -20,16 +21,10 @@ import typer
 
 from csdf.cli.arguments import parser as csdf_parser
 from csdf.cli.command import COMMANDS
-from launcher.commands.discover import app as discover_app
-from launcher.commands.doctor import app as doctor_app
 from launcher.commands.ga import app as ga_app
-from launcher.commands.launch import app as launch_app
+from launcher.commands.launch import SUBCOMMANDS, app_of
+from launcher.commands.overview import overview
 from launcher.commands.partition import app as partition_app
-from launcher.commands.serve import app as serve_app
-from launcher.commands.service.commands import COMMANDS as SERVICE_COMMANDS
-from launcher.commands.service.commands import app_of
-from launcher.commands.top import app as top_app
-from launcher.commands.upgrade import app as upgrade_app
 from nodes.cli import _parser as agent_parser
 from nodes.net.curve import _parser as keygen_parser
 
@@ -39,40 +34,46 @@ HEAD = """\
 # Commands
 
 This page has the text that every command prints with `--help`. `python -m docs.write_commands`
-writes it from the commands themselves.
+writes it from the commands themselves. An option that several commands describe in the same words
+is explained at the first of them.
 """
 LEFT_OUT = {"--help", "--install-completion", "--show-completion"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A command: its description, and a row for each argument and option."""
+
+    name: str
+    text: str
+    rows: tuple[tuple[str, str], ...]
 
 
 def page() -> str:
     """The text of `docs/commands.md`."""
     sections = [
-        *_of_typer("launch", launch_app),
-        *_of_typer("launch serve", serve_app),
-        *_of_typer("launch doctor", doctor_app),
-        *_of_typer("launch discover", discover_app),
-        *_of_typer("launch top", top_app),
-        *chain.from_iterable(
-            _of_typer(f"launch {name}", app_of(name)) for name in SERVICE_COMMANDS
-        ),
-        *_of_typer("launch upgrade", upgrade_app),
+        *_of_typer("launch", app_of()),
+        *chain.from_iterable(_of_typer(f"launch {name}", app_of(name)) for name in SUBCOMMANDS),
         *_of_argparse("node-agent", agent_parser()),
         *_of_argparse("node-agent keygen", keygen_parser()),
         *_of_typer("csdf-edge partition", partition_app),
         *_of_typer("ga", ga_app),
         *_of_argparse("csdf", csdf_parser(COMMANDS)),
     ]
-    return "\n".join([HEAD, *sections])
+    first: dict[tuple[str, str], str] = {}
+    commands = overview({name: options for name, (options, _) in SUBCOMMANDS.items()})
+    listed = f"`launch` without arguments lists all commands:\n\n```text\n{commands}```\n"
+    return "\n".join([HEAD, listed, *(_written(section, first) for section in sections)])
 
 
-def _of_typer(name: str, app: typer.Typer) -> Iterator[str]:
+def _of_typer(name: str, app: typer.Typer) -> Iterator[Section]:
     command = typer.main.get_command(app)
     yield from _of_click(name, command)
     for inner in getattr(command, "commands", {}).values():
         yield from _of_click(f"{name} {inner.name}", inner)
 
 
-def _of_click(name: str, command: Any) -> Iterator[str]:
+def _of_click(name: str, command: Any) -> Iterator[Section]:
     rows = []
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -101,7 +102,7 @@ def _choices(annotation: Any) -> str:
     return ""
 
 
-def _of_argparse(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+def _of_argparse(name: str, parser: argparse.ArgumentParser) -> Iterator[Section]:
     inner: dict[str, argparse.ArgumentParser] = {}
     rows = []
     for action in sorted(parser._actions, key=lambda action: bool(action.option_strings)):
@@ -127,15 +128,36 @@ def _argparse_row(
     return f"`{' '.join(map(str, words))}`", text[:1].upper() + text[1:], None
 
 
-def _section(name: str, text: str, rows: list[tuple[str, str, object]]) -> str:
-    """A heading, a description and a table; the table is left out if there is nothing in it."""
-    lines = [f"## {name}", "", _paragraphs(text), ""]
-    if rows:
+def _section(name: str, text: str, rows: Sequence[tuple[str, str, object]]) -> Section:
+    cells = []
+    for written, meaning, default in rows:
+        end = f" (default: {default})" if default is not None else ""
+        cells.append((_cell(written), _cell(meaning + end)))
+    return Section(name, _paragraphs(text), tuple(cells))
+
+
+def _written(section: Section, first: dict[tuple[str, str], str]) -> str:
+    """Write a section: a table of the rows that no earlier one explains, and links for the others.
+
+    `first` maps each row to the section that explains it.
+    """
+    lines = [f"## {section.name}", "", section.text, ""]
+    new = [row for row in section.rows if row not in first]
+    if new:
         lines += ["| argument or option | meaning |", "|---|---|"]
-        for written, meaning, default in rows:
-            end = f" (default: {default})" if default is not None else ""
-            lines.append(f"| {_cell(written)} | {_cell(meaning + end)} |")
+        lines += [f"| {written} | {meaning} |" for written, meaning in new]
         lines.append("")
+    earlier: dict[str, list[str]] = {}
+    for row in section.rows:
+        if row in first:
+            earlier.setdefault(first[row], []).append(row[0])
+    if earlier:
+        seen = (
+            f"{', '.join(written)} as for [{name}](#{name.replace(' ', '-')})"
+            for name, written in earlier.items()
+        )
+        lines += [f"Also {'; '.join(seen)}.", ""]
+    first |= dict.fromkeys(new, section.name)
     return "\n".join(lines)
 
 

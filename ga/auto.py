@@ -8,9 +8,9 @@ that the others have found. Every candidate becomes a plan, because only plans c
 whatever they rewrite: for `both` and `paper` by `ga.both`, for other objectives by `ga.ranking`.
 Where it is known how plans are run, their periods are those of simulated runs.
 
-One device alone is planned too. It is chosen where no candidate uses several devices, or where its
-objective is better than the best candidate's by more than `ALONE_MARGIN`. Where it is better by
-less, the explanation says so.
+One device alone is planned too. It is chosen where no candidate uses several devices, where its
+objective is better than the best candidate's by more than `ALONE_MARGIN`, or where other devices
+would hardly help (`LEAST_GAIN`). Where it is better by less, the explanation says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ga.replicated import Replicated
 from ga.runs.search import RunEffort
 from ga.runs.strategy import Runs
 from ga.vertical import Vertical
-from partition.alone import solutions_alone
+from partition.alone import beside_idle_bytes, saved_percent, solutions_alone
 from partition.devices import machines
 from partition.errors import PartitionError
 from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
@@ -38,7 +38,14 @@ from partition.plan import Plan
 from partition.planner import foreseen_plan, plan_solution
 from partition.prediction.timing import energy_j
 from partition.pricing.memory_budget import fair_memory
-from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+from partition.strategies.base import (
+    PART_STEPS,
+    Problem,
+    SearchProgress,
+    Solution,
+    Strategy,
+    part_of_search,
+)
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import Sequential
@@ -47,6 +54,11 @@ ALONE_MARGIN = 0.02
 """The relative margin by which one device's period must be shorter than that of all devices
 together for one device to be chosen: distributing a network saves memory, and predictions are not
 better than that. For other objectives there is no margin."""
+
+LEAST_GAIN, LEAST_SAVED_PERCENT = 0.05, 10.0
+"""For the objective `both`, other devices take part only if they make the period shorter than that
+of one device alone by the former part, or save the latter of its memory. A device a hundred times
+slower promises 1.4 %, and every delay of it costs more."""
 
 HURRIED = "auto, quickly"
 """The name of the strategy without its long searches (`Auto.in_a_hurry`)."""
@@ -58,8 +70,6 @@ SHORT = RunEffort(work=24e6, rounds=3, chains=120, exact=24)
 """The effort of the search over runs in a hurry. Its periods and memory for ResNet50 on two, four
 and ten equal boards are at most 4 % above those of the usual effort, which takes six times as
 long."""
-
-_PROGRESS_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -110,13 +120,9 @@ class Auto:
 
     @classmethod
     def in_a_hurry(cls) -> Auto:
-        """Return the strategy with short searches only: it takes one to two seconds.
-
-        The search over runs uses half of the tolerance `Problem.within`, because the times are
-        often estimates.
-        """
+        """Return the strategy with short searches only: it takes one to two seconds."""
         quick: tuple[Strategy, ...] = (Sequential(), SequentialBalanced(), BatchSplit())
-        hurried = cls(quick, splitting=None, runs=lambda known: Runs(SHORT, known, 0.5))
+        hurried = cls(quick, splitting=None, runs=lambda known: Runs(SHORT, known))
         hurried.name = HURRIED
         return hurried
 
@@ -168,6 +174,17 @@ class Auto:
         if without * (1 + margin) < value:
             better = f"one device alone, {device}, is better: {beside} with {best.name}"
             return replace(alone.solution, explanation=better, others=_others(ranked))
+        saved = saved_percent(beside_idle_bytes(best.plan), beside_idle_bytes(alone.plan))
+        if (
+            problem.objective == "both"
+            and without < value * (1 + LEAST_GAIN)
+            and saved < LEAST_SAVED_PERCENT
+        ):
+            enough = (
+                f"one device alone, {device}, does: {beside} with {best.name}, which would save "
+                f"{saved:.0f}% of its memory"
+            )
+            return replace(alone.solution, explanation=enough, others=_others(ranked))
         if without <= value:
             explanation += f"; one device alone, {device}, would do: {beside}, for more memory"
         return replace(chosen, explanation=explanation, others=beside_it)
@@ -193,7 +210,7 @@ class Auto:
                 refusals.append(error)
             else:
                 found.append(replace(chosen, shortest_s=_shortest_s(problem, chosen)))
-        problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
+        problem.on_progress(SearchProgress(total * PART_STEPS, total * PART_STEPS, ""))
         return found, refusals
 
 
@@ -246,14 +263,7 @@ def _others(candidates: Sequence[_Candidate]) -> tuple[Solution, ...]:
 
 
 def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) -> _Candidate:
-    def show(search: SearchProgress) -> None:
-        part = _PROGRESS_STEPS * search.done // max(1, search.total)
-        done = number * _PROGRESS_STEPS + min(part, _PROGRESS_STEPS)
-        whole = total * _PROGRESS_STEPS
-        problem.on_progress(SearchProgress(done, whole, f"{strategy.name}: {search.best}"))
-
-    watched = replace(problem, on_progress=show)
-    solution = strategy.solve(watched)
+    solution = strategy.solve(part_of_search(problem, number, total, strategy.name))
     return _Candidate(strategy.name, solution, foreseen_plan(problem, solution, strategy.name))
 
 
@@ -288,8 +298,7 @@ def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
     fair = fair_memory(problem.devices) / len(problem.devices)
     network = problem.network
     weights = sum(tensor.bytes for tensor in network.weights.values())
-    heaviest = max(network.weight_bytes((layer.name,)) for layer in network.layers)
-    share = heaviest / fair.max() / (weights + negligible_bytes(network))
+    share = max(network.layer_weight_bytes) / fair.max() / (weights + negligible_bytes(network))
 
     priced = problem.costs.evaluate(np.array([problem.numbers(each) for each in whole]))
     return bool(max(share, priced.compute_s.max(axis=1).min() / fair_s) > UNEVEN)

@@ -2,7 +2,9 @@
 shortest period.
 
 Of all plans whose period is at most `Problem.within` longer than the shortest, it takes the one
-whose fullest device holds least of its memory limit (in bytes where no device has a limit).
+whose fullest device holds least of its memory limit (in bytes where no device has a limit). Where
+periods are estimates, a plan that divides the network spends less of that on memory
+(`Problem.within_margin`): what is left covers the estimates' errors.
 
 Copies of the whole network are often the fastest plans, and save no memory. If no plan that divides
 the network is within the tolerance of them, the fastest that divides it, and plans that take up to
@@ -102,8 +104,9 @@ def shortest(found: Iterable[Columns], known: Shortest = UNKNOWN) -> Shortest:
     return Shortest(divided_s, copied_s)
 
 
-def longest_s(within: float, known: Shortest) -> float:
-    """Return the longest period that may be taken; see the module's docstring.
+def longest_s(within: float, known: Shortest, margin: float = 0.0) -> float:
+    """Return the longest period that may be taken, with `margin` for `Problem.within_margin`; see
+    the module's docstring.
 
     >>> round(longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.95)), 3)
     1.045
@@ -111,10 +114,16 @@ def longest_s(within: float, known: Shortest) -> float:
     1.02
     >>> round(longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.8)), 3)
     0.88
+    >>> round(longest_s(0.1, Shortest(divided_s=1.0), margin=0.5), 3)
+    1.05
+    >>> round(longest_s(0.1, Shortest(divided_s=1.0, copied_s=0.94), margin=0.5), 3)
+    1.034
     """
     limit_s = min(known.divided_s, known.copied_s) * (1 + within)
     if limit_s < known.divided_s <= limit_s * (1 + within):
         return known.divided_s * (1 + NEARLY)
+    if known.divided_s <= limit_s:
+        return min(limit_s, known.divided_s * (1 + within * (1 - margin)))
     return limit_s
 
 
@@ -132,7 +141,7 @@ def order(problem: Problem, found: Sequence[Columns], known: Shortest = UNKNOWN)
     >>> order(problem, [Columns(1.0, 9.0, 9.0), Columns(1.2, 1.0, 1.0), Columns(1.09, 5.0, 5.0)])
     [2, 0, 1]
     """
-    limit_s = longest_s(problem.within, shortest(found, known))
+    limit_s = longest_s(problem.within, shortest(found, known), problem.within_margin)
     every = range(len(found))
     close = [number for number in every if found[number].period_s <= limit_s * (1 + 1e-9)]
     if not close:
@@ -167,8 +176,8 @@ def explained(problem: Problem, plan: Plan, shortest_s: float) -> str:
         )
     held, whole = beside_idle_bytes(plan), beside_idle_bytes(alone)
     return (
-        f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB beside its idle "
-        f"agent, {saved_percent(held, whole):.0f}% less than one with the whole network"
+        f"the period is {period}, and the fullest device holds {held / 1e6:.1f} MB in addition to "
+        f"its idle agent, {saved_percent(held, whole):.0f}% less than one with the whole network"
     )
 
 

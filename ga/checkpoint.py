@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -18,9 +19,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ga import individuals
 from partition.errors import PartitionError
+from partition.strategies.base import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionState:
+    """An evolution in a checkpoint: priced individuals, records of generations, and arrays."""
+
+    population: list[Any]
+    records: tuple[dict[str, float], ...]
+    arrays: Mapping[str, NDArray[np.float64]]
+
+    @property
+    def generation(self) -> int:
+        """The generations that are done."""
+        return int(self.records[-1]["generation"]) if self.records else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +55,10 @@ class Checkpoint:
         self,
         rng: np.random.Generator,
         population: Sequence[Any],
-        elite: Any,
         records: Sequence[Mapping[str, float]],
+        **arrays: NDArray[np.float64],
     ) -> None:
-        """Save priced individuals, the best of all, the logbook and both random generators."""
-        every = [elite, *population]
+        """Save priced individuals, the logbook, `arrays` and both random generators."""
         words = {
             "search": self.search,
             "records": list(records),
@@ -53,17 +69,15 @@ class Checkpoint:
         with part.open("wb") as file:
             np.savez(
                 file,
-                genes=individuals.genes_of(every),
-                fitness=np.array([each.fitness.wvalues for each in every]),
+                genes=individuals.genes_of(population),
+                fitness=np.array([each.fitness.wvalues for each in population]),
                 words=np.array(json.dumps(words)),
+                **{f"also {name}": array for name, array in arrays.items()},  # type: ignore[arg-type]
             )
         os.replace(part, self.path)
 
-    def read(
-        self, rng: np.random.Generator, kind: type[Any]
-    ) -> tuple[list[Any], Any, list[dict[str, float]]] | None:
-        """Return the population, the best of all and the records, and set both random generators;
-        None if there is no file.
+    def read(self, rng: np.random.Generator, kind: type[Any]) -> EvolutionState | None:
+        """Return what was saved, and set both random generators; None if there is no file.
 
         Raises `PartitionError` if the file is not a checkpoint, or is one of another search.
         """
@@ -73,6 +87,11 @@ class Checkpoint:
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 genes, fitness = kept["genes"], kept["fitness"]
                 words = json.loads(str(kept["words"]))
+                arrays = {
+                    name.removeprefix("also "): kept[name]
+                    for name in kept.files
+                    if name.startswith("also ")
+                }
             search, records = words["search"], words["records"]
             states = words["numpy"], words["random"]
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
@@ -90,4 +109,13 @@ class Checkpoint:
         rng.bit_generator.state = states[0]
         version, internal, gauss = states[1]
         random.setstate((version, tuple(internal), gauss))
-        return found[1:], found[0], records
+        return EvolutionState(found, tuple(records), arrays)
+
+
+def search_of(
+    problem: Problem, sizes: NDArray[np.float64], pinned: NDArray[np.integer], **about: Any
+) -> dict[str, Any]:
+    """Return what identifies a search: `about`, the seed, and a digest of layers or genes."""
+    digest = hashlib.sha256(sizes.tobytes() + pinned.astype(np.int64).tobytes())
+    own = {"seed": problem.seed, "devices": len(problem.devices)}
+    return {**about, **own, "layers": digest.hexdigest()[:16]}

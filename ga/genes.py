@@ -44,6 +44,11 @@ class Genes:
         """The number of genes."""
         return len(self.pinned)
 
+    @property
+    def weight_bytes(self) -> NDArray[np.float64]:
+        """Each gene's bytes of weights [genes]."""
+        return np.array(self.network.layer_weight_bytes, dtype=np.float64)
+
     def layers(self, population: NDArray[np.integer]) -> NDArray[np.intp]:
         """Return assignments of genes [individuals, genes] as assignments of layers."""
         return np.asarray(population[:, self.of_layer], dtype=np.intp)
@@ -63,7 +68,7 @@ class Genes:
 def genes(problem: Problem) -> Genes:
     """Group the layers of a problem into genes."""
     network, pins = problem.network, problem.pinned
-    number = {layer.name: index for index, layer in enumerate(network.layers)}
+    number = network.place
     of_layer: list[int] = []
     pinned: list[int] = []
     for index, layer in enumerate(network.layers):

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.objective import Objective
 from partition.pricing.cost import CostModel, Costs
-from partition.pricing.memory_budget import fair_memory
+from partition.pricing.memory_budget import allowed_bytes, fair_memory
 from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
@@ -160,7 +160,7 @@ def negligible_bytes(network: Network) -> float:
 
     They are the part `NEGLIGIBLE` of all weights plus the largest activation.
     """
-    activation = max(network.activation_bytes(layer.name) for layer in network.layers)
+    activation = max(network.layer_activation_bytes)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 
 
@@ -172,15 +172,13 @@ class Objectives:
 
     def __init__(self, problem: Problem, model: CostModel, beta: Floats) -> None:
         network = problem.network
-        limits = [device.memory_bytes for device in problem.devices]
         self._fair = fair_memory(problem.devices)
         self._model = model
         self._beta = beta if problem.objective in BY_EQ2 else None
         self._negligible = negligible_bytes(network)
-        ends = {*network.inputs, *network.outputs}
-        self._floor = sum(network.tensors[name].bytes for name in ends)
+        self._floor = network.ends_bytes
         self._firing_s = max(device.firing_s + device.run_s for device in problem.devices)
-        self._allowed = float(sum(limit for limit in limits if limit is not None))
+        self._allowed = allowed_bytes(problem.devices)
 
     def price(self, population: NDArray[np.integer]) -> Priced:
         """Return the costs and fitness values of `population` [individuals, units]."""

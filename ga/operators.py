@@ -102,13 +102,8 @@ def relieve(
     neighbouring gene, or to the emptiest device. Pinned genes stay.
     """
     individuals, genes = population.shape
-    kinds, _, devices = sizes.shape
     rows = np.arange(individuals)
-    drawn = sizes[rng.integers(0, kinds, individuals)]
-    own = np.take_along_axis(drawn, population[:, :, None].astype(np.intp), axis=2)[:, :, 0]
-    slots = population + rows[:, None] * devices
-    load = np.bincount(slots.ravel(), own.ravel(), minlength=individuals * devices)
-    load = load.reshape(individuals, devices)
+    load = drawn_loads(rng, population, sizes)
     fullest = load.argmax(axis=1)
     free = pinned < 0
     luck = rng.random((individuals, genes))
@@ -124,6 +119,22 @@ def relieve(
     moved[rows[is_back], back[is_back]] = fullest[is_back]
     moved[rows[is_given], given[is_given]] = target[is_given]
     return moved
+
+
+def drawn_loads(
+    rng: np.random.Generator, population: Population, sizes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the loads [individuals, devices] by a kind of cost that is drawn for each row.
+
+    `sizes` [kinds, genes, devices] are the costs of genes on devices.
+    """
+    kinds, _, devices = sizes.shape
+    individuals = len(population)
+    drawn = sizes[rng.integers(0, kinds, individuals)]
+    own = np.take_along_axis(drawn, population[:, :, None].astype(np.intp), axis=2)[:, :, 0]
+    slots = population + np.arange(individuals)[:, None] * devices
+    load = np.bincount(slots.ravel(), own.ravel(), minlength=individuals * devices)
+    return np.asarray(load.reshape(individuals, devices), dtype=np.float64)
 
 
 def shift_or_relieve(

@@ -21,7 +21,6 @@ memory limit, the algorithm runs again, with everything that exceeds a limit ran
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -128,14 +127,14 @@ def evolve(
             population = toolbox.population(_first_population(rng, problem, parameters, beta))
             generation = 0
         else:
-            population, best_kept, records = kept
-            elite.update([best_kept])
-            logbook.extend(records[:-1])
-            generation = int(records[-1]["generation"])
+            population = kept.population[1:]
+            elite.update(kept.population[:1])
+            logbook.extend(kept.records[:-1])
+            generation = kept.generation
         while True:
             evaluations = individuals.price(toolbox, population)
             if kept is not None:
-                evaluations, kept = int(kept[2][-1]["evaluations"]), None
+                evaluations, kept = int(kept.records[-1]["evaluations"]), None
             elite.update(population)
             best, least = np.array(elite[0], dtype=np.intp), elite[0].fitness.values[1]
             found = statistics.compile(population)
@@ -144,7 +143,7 @@ def evolve(
             optimal = parameters.stop_when_optimal and least <= bound
             ends = generation >= parameters.generations or optimal
             if file is not None and (ends or generation % file.every == 0):
-                file.write(rng, population, elite[0], individuals.records(logbook))
+                file.write(rng, [elite[0], *population], individuals.records(logbook))
             if ends:
                 rows = individuals.records(logbook)
                 return Evolution(best, least, bound, generation, rows)
@@ -159,12 +158,11 @@ def evolve(
 def _checkpoint(
     path: Path, problem: Problem, parameters: PaperParameters, beta: NDArray[np.float64]
 ) -> Checkpoint:
-    from ga.checkpoint import Checkpoint  # noqa: PLC0415 (imports DEAP)
+    from ga.checkpoint import Checkpoint, search_of  # noqa: PLC0415 (imports DEAP)
 
-    search = {**asdict(parameters), "seed": problem.seed, "devices": len(problem.devices)}
-    del search["generations"]
-    layers = hashlib.sha256(beta.tobytes() + problem.pinned.astype(np.int64).tobytes())
-    return Checkpoint(path, {**search, "layers": layers.hexdigest()[:16]})
+    about = asdict(parameters)
+    del about["generations"]
+    return Checkpoint(path, search_of(problem, beta, problem.pinned, **about))
 
 
 def _toolbox(

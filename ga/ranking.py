@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cnn.rewrite.rewrites import original_name
-from ga.both import columns, order
+from ga.both import columns, order, tensor_bytes
 from ga.objectives import HELD, Preference, negligible_bytes
-from partition.plan import MemoryPrediction, Plan
+from partition.plan import Plan
 from partition.prediction.timing import energy_j, loads
 from partition.pricing.busy import rates_of
 from partition.pricing.memory_budget import fair_memory
@@ -44,7 +44,7 @@ def ranking(problem: Problem) -> Callable[[Plan], float]:
     def rank(plan: Plan) -> float:
         memory = [plan.memory[device.name] for device in plan.devices]
         balanced = np.array([each.weights_bytes for each in memory]) + floor
-        held = np.array([_tensor_bytes(each) for each in memory]) + floor
+        held = np.array([tensor_bytes(each) for each in memory]) + floor
         terms = (
             (preference.time, expected_period_s(plan)),
             (preference.memory, float((balanced / fair).max())),
@@ -102,10 +102,6 @@ def is_preferred(problem: Problem, plan: Plan, other: Plan) -> bool:
         return order(problem, [columns(problem, each) for each in (other, plan)])[0] == 1
     rank = ranking(problem)
     return rank(plan) < rank(other)
-
-
-def _tensor_bytes(memory: MemoryPrediction) -> int:
-    return memory.weights_bytes + memory.activations_bytes + memory.channels_bytes
 
 
 def unloaded_latency_s(plan: Plan) -> float:

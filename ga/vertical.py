@@ -11,7 +11,7 @@ The search assigns genes, groups of layers (`ga.genes`):
 
 The solution is the assignment that the preference ranks first, among those within the memory limits
 if there are any. The Pareto front of everything found is returned with it, and an optimality gap
-that follows from lower bounds (`ga.nsga.gap_of`).
+that follows from lower bounds (`partition.strategies.bounds`).
 
 NSGA-II prices a thirtieth of all states, and annealing finds the solution: without any generation
 its score is the same within the noise of seeds. NSGA-II adds the front. The explanation says which
@@ -22,10 +22,10 @@ Effort is counted in steps, not seconds, so a seed determines the result on any 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,20 +35,20 @@ from cnn.network import Network
 from ga import local_search, nsga
 from ga.genes import Genes, genes
 from ga.local_search import descend
-from ga.nsga import front_of, gap_of
+from ga.nsga import front_of
 from ga.objectives import BY_EQ2, FASTEST, PREFERENCES, Objectives, Preference
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
-from partition.errors import PartitionError
-from partition.objective import WITHIN_PERIOD
+from ga.seeds import cuts, shares
+from partition.objective import PERIOD_FIRST, WITHIN_PERIOD
 from partition.pricing.cost import Costs
-from partition.pricing.memory_budget import fair_memory
 from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.balancing import longest_first
-from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
-from partition.strategies.contiguous.segm import SequentialBalanced
-from partition.strategies.contiguous.sequential import contiguous_cut
+from partition.strategies.base import Problem, SearchProgress, Solution, without_choice
+from partition.strategies.bounds import gap_of
+from partition.strategies.chosen import objective_value
 
 if TYPE_CHECKING:
+    from ga.checkpoint import Checkpoint
     from ga.individuals import Register
 
 HEAT = 0.03
@@ -56,9 +56,6 @@ HEAT = 0.03
 
 FAST_HEAT = 0.005
 """The same for chains that minimise the period alone, from states that are good already."""
-
-TOLERANCES = (0.0, 0.05, 0.2)
-"""By how much the cuts among the seeds may exceed the shortest period to save bytes (relative)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +116,28 @@ class Vertical:
         preference: Preference | None = None,
         effort: Effort | None = None,
         register: Register | None = None,
+        checkpoint: Path | None = None,
     ) -> None:
         """`preference` replaces that of the problem's objective; `register` may replace operators
-        of NSGA-II's toolbox."""
+        of NSGA-II's toolbox. NSGA-II continues from the file `checkpoint` if it exists, also for
+        more generations, and is kept there; see `ga.checkpoint` for the errors."""
         self._preference = preference
         self._effort = effort or Effort()
         self._register = register
+        self._checkpoint = checkpoint
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
         solution, fits = self._solve(problem)
         if not fits and problem.slack_frames:
-            solution, _ = self._solve(replace(problem, slack_frames=0))
+            again = Vertical(self._preference, self._effort, self._register)
+            solution, _ = again._solve(replace(problem, slack_frames=0))
         return solution
 
     def _solve(self, problem: Problem) -> tuple[Solution, bool]:
+        if not problem.has_choice:
+            return without_choice(problem), True
         grouped = genes(problem)
-        if len(problem.devices) == 1 or (grouped.pinned >= 0).all():
-            problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
-            numbers = np.maximum(problem.pinned, 0)
-            return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         preference = self._preference or PREFERENCES[problem.objective]
         found, generations = self._search(problem, grouped, preference)
         finders = {name: grouped.layers(population) for name, population in found.items()}
@@ -150,7 +149,7 @@ class Vertical:
         chosen = int(exact.score(priced, preference, smooth=False).argmin())
         fits = bool(priced.costs.overrun_bytes[chosen] <= 0)
         front = front_of(problem, layers, priced)
-        gap = gap_of(problem, priced, chosen)
+        gap = gap_of(problem, float(objective_value(problem, priced.costs)[chosen]))
         finder = next(
             name for name, own in finders.items() if (own == layers[chosen]).all(axis=1).any()
         )
@@ -158,9 +157,8 @@ class Vertical:
             f"found by {finder}, over {grouped.count} groups of layers ({self._states(grouped)}); "
             + _explanation(problem, priced.costs, chosen, len(front))
         )
-        if gap is not None:
-            bounded = "memory" if problem.objective == "memory" else "period"
-            explanation += f"; no assignment betters its {bounded} by more than {gap:.1%}"
+        bounded = "period" if problem.objective in PERIOD_FIRST else problem.objective
+        explanation += f"; no assignment improves on its {bounded} by more than {gap:.1%}"
         if not fits:
             explanation += "; no solution was found that fits every device's memory"
         elif problem.slack_frames == 0:
@@ -190,7 +188,9 @@ class Vertical:
         generation."""
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
-        objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
+        objectives = Objectives(
+            problem, grouped.costs, grouped.sums(layer_beta_bytes(problem.network))
+        )
         steps = effort.steps(grouped.network, devices)
         total = effort.nsga.generations + steps
 
@@ -219,6 +219,7 @@ class Vertical:
             effort.nsga,
             on_generation,
             register=self._register,
+            checkpoint=self._kept_in(problem, grouped),
         )
         ranked = np.concatenate([seeds, evolved.population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
@@ -248,6 +249,19 @@ class Vertical:
         }
         return found, evolved.generations
 
+    def _kept_in(self, problem: Problem, grouped: Genes) -> Checkpoint | None:
+        """Return where NSGA-II is kept; a repetition without spare frames is another search."""
+        if self._checkpoint is None:
+            return None
+        from ga.checkpoint import Checkpoint, search_of  # noqa: PLC0415 (imports DEAP)
+
+        about = asdict(self._effort.nsga)
+        del about["generations"]
+        about |= {"objective": problem.objective, "slack_frames": problem.slack_frames}
+        sizes = np.concatenate([grouped.costs.layer_s.ravel(), grouped.weight_bytes.ravel()])
+        search = search_of(problem, sizes, grouped.pinned, **about)
+        return Checkpoint(self._checkpoint, search)
+
     def _fastest(
         self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]
     ) -> Population:
@@ -275,18 +289,11 @@ class Vertical:
 
 
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
-    """Return each gene's share of a device's time and of the memory that the objective balances:
-    [2, genes, devices]."""
-    network, beta = grouped.network, grouped.sums(_beta(problem))
-    weights = [network.weight_bytes((layer.name,)) for layer in network.layers]
-    memory = beta if problem.objective in BY_EQ2 or not any(weights) else np.array(weights, float)
-    seconds = grouped.costs.layer_s
-    held = np.broadcast_to(memory[:, None] / fair_memory(problem.devices), seconds.shape)
-    return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
-
-
-def _beta(problem: Problem) -> NDArray[np.float64]:
-    return layer_beta_bytes(problem.network)
+    """Return the shares of time and of the memory that the objective balances."""
+    weights = grouped.weight_bytes
+    if problem.objective in BY_EQ2 or not weights.any():
+        weights = grouped.sums(layer_beta_bytes(problem.network))
+    return shares(problem, grouped, weights)
 
 
 def _explanation(problem: Problem, costs: Costs, chosen: int, front: int) -> str:
@@ -302,22 +309,15 @@ def _explanation(problem: Problem, costs: Costs, chosen: int, front: int) -> str
 
 
 def _seeds(rng: np.random.Generator, problem: Problem, grouped: Genes) -> Population:
-    network, devices = grouped.network, len(problem.devices)
-    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
-    sizes = (grouped.costs.layer_s, weights[:, None], grouped.sums(_beta(problem))[:, None])
-    seeds = [
+    beta = grouped.sums(layer_beta_bytes(problem.network))
+    dealt = [
         longest_first(
-            rng, 2, np.broadcast_to(size, (grouped.count, devices)), grouped.pinned, spread=0.2
+            rng,
+            2,
+            np.broadcast_to(size, (grouped.count, len(problem.devices))),
+            grouped.pinned,
+            spread=0.2,
         )
-        for size in sizes
+        for size in (grouped.costs.layer_s, grouped.weight_bytes[:, None], beta[:, None])
     ]
-    for tolerance in TOLERANCES:
-        try:
-            cut, _ = contiguous_cut(problem, tolerance)
-        except PartitionError:  # pins that no contiguous cut respects
-            break
-        seeds.append(grouped.of(cut)[None])
-    with contextlib.suppress(PartitionError):
-        balanced = SequentialBalanced().solve(replace(problem, on_progress=ignore_progress))
-        seeds.append(grouped.of(problem.numbers(balanced.assignment))[None])
-    return np.concatenate(seeds)
+    return np.concatenate([*dealt, *(cut[None] for cut in cuts(problem, grouped))])

@@ -15,9 +15,9 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 
@@ -42,11 +42,13 @@ def run_command(
     perform: Callable[[Any, bool], int],
     arguments: list[str] | None = None,
     interrupted: str = "interrupted",
+    check: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> NoReturn:
     """Parse the command line, call `perform(options, as_json)`, and exit with the code it returns.
 
     `options` is what the app's command function returns. Typer only parses, because it would
-    handle Ctrl-C itself; `interrupted` is the message after Ctrl-C.
+    handle Ctrl-C itself; `interrupted` is the message after Ctrl-C. `check` is called with the
+    arguments before they are parsed, and may raise `LauncherError`.
     """
     use_standard_files()
     given = sys.argv[1:] if arguments is None else arguments
@@ -54,7 +56,7 @@ def run_command(
     begin_log(given)
     try:
         with unwinding_on_signals():
-            code = _run(app, name, perform, given, as_json, interrupted)
+            code = _run(app, name, perform, given, as_json, interrupted, check)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has exited, so no message would arrive
         _discard_output()
@@ -82,6 +84,7 @@ def _run(
     arguments: list[str],
     as_json: bool,
     interrupted: str,
+    check: Callable[[Sequence[str]], None],
 ) -> int:
     def fail(sentence: str, code: int) -> int:
         if as_json:
@@ -90,6 +93,7 @@ def _run(
         return code
 
     try:
+        check(arguments)
         command = typer.main.get_command(app)
         parsed = command.main(arguments, prog_name=name, standalone_mode=False)
         return parsed if isinstance(parsed, int) else perform(parsed, as_json)
@@ -139,6 +143,44 @@ def print_error(name: str, sentence: str) -> None:
         log.error("%s", sentence)
         return
     sys.stderr.write(f"{name}: {printable(sentence, lines=True)}".replace("\n", "\n  ") + "\n")
+
+
+class CommandResult(Protocol):
+    """What a command has found."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON-like data."""
+        ...
+
+    def print(self) -> None:
+        """Print it for people, on standard output."""
+        ...
+
+
+def print_result(found: CommandResult, *, as_json: bool) -> None:
+    """Print what a command has found, as one JSON object or for people."""
+    if as_json:
+        print_json(found.as_json())
+    else:
+        found.print()
+
+
+def command_group(text: str) -> typer.Typer:
+    """Return the parser of a command that has subcommands, and the option `--version`."""
+    app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True)
+
+    @app.callback(help=text)
+    def group(
+        version: Annotated[
+            bool,
+            typer.Option(
+                "--version", callback=print_version, is_eager=True, help="Print the version"
+            ),
+        ] = False,
+    ) -> None:
+        """Parse the options of the command itself."""
+
+    return app
 
 
 def print_version(wanted: bool) -> None:

@@ -1,5 +1,9 @@
 """Defines the launcher's errors and the exit code of each."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
 EXIT_FINE = 0
 EXIT_FAILED = 1
 """The run started and failed: a node was lost, or results are missing or disagree."""
@@ -31,8 +35,20 @@ class UncertifiedError(LauncherError):
     """The checker refuses a plan's certificate, which is a defect of this program."""
 
 
+class UnfitFrameError(BadInputError):
+    """A frame has other names, shapes or dtypes than the network's inputs; others may fit."""
+
+
 class BarredError(BadInputError):
     """Two nodes cannot authenticate each other, so no frame can pass between them."""
+
+
+class UnreachableError(BadInputError):
+    """Agents did not answer a greeting in time; `absent` has a sentence about each, by node."""
+
+    def __init__(self, sentence: str, absent: Mapping[str, str]) -> None:
+        super().__init__(sentence)
+        self.absent = absent
 
 
 class LacksRoomError(BadInputError):

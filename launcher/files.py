@@ -35,6 +35,10 @@ be converted and shown."""
 LONGEST_PLAIN_NAME = 100
 """Characters; with what is put around it, a name stays below the 255 bytes of file systems."""
 
+PROFILES, SIMPLIFIED = "csdf-edge-profiles", "csdf-edge-simplified"
+"""The launcher's folders in the user's cache: of measurements and plans, and of models whose
+simplified network has agreed with the file."""
+
 _LONGEST_DRAFT_NAME = 200
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -87,7 +91,7 @@ def read_json(path: Path, *, missing: str = "there is no such file") -> tuple[st
         line = text.count("\n", 0, max(0, text.find(error.number))) + 1
         raise BadInputError(f"{path}, line {line}: {error.what}") from None
     except _RepeatedKeyError as error:
-        raise BadInputError(f"{path}: the key {str(error)!r} stands in one mapping twice") from None
+        raise BadInputError(f"{path}: duplicate key {str(error)!r} in one mapping") from None
     except RecursionError:
         raise BadInputError(f"{path}: is nested too deeply") from None
 
@@ -199,6 +203,27 @@ def write_text(path: Path, text: str, named: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise BadInputError(f"{named}: {cannot_write(error)}") from None
+
+
+def check_can_write(path: Path | None, option: str) -> None:
+    """Raise `BadInputError` if the file that an option names could not be written."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        raise BadInputError(f"{option} {path}: it must be a file in a folder that exists")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInputError(f"{option} {path}: it must be a file that you may write")
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `BadInputError` if files could not be written into a folder, which may be missing."""
+    folder = folder.absolute()
+    exists = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
+    if not exists.is_dir():
+        raise BadInputError(f"{folder}: {exists} is not a folder; name another place")
+    if not os.access(exists, os.W_OK | os.X_OK):
+        raise BadInputError(f"{folder}: {exists} cannot be written to; name another place")
 
 
 def cannot_write(error: OSError) -> str:

@@ -46,37 +46,3 @@ def log_line(text: str, level: str = "info", *, nodes: Sequence[str] = (), run: 
     elif nodes:
         fields["nodes"] = list(nodes)
     log.log(LEVELS[level], "%s", text, extra={"fields": fields})
-
-
-class JsonProgress:
-    """Logs messages, and about every tenth of a stage (`launcher.progress.ProgressDisplay`)."""
-
-    def __init__(self) -> None:
-        self._run = ""
-        self._shown = ("", -1)
-
-    def __enter__(self) -> JsonProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def name_run(self, run: str) -> None:
-        """See `ProgressDisplay`."""
-        self._run = run
-
-    def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
-        """See `ProgressDisplay`."""
-        self._shown = ("", -1)
-        log_line(text, level, nodes=nodes, run=self._run)
-
-    def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        """See `ProgressDisplay`; stages without an end are not logged: metrics have their rate."""
-        if total is None:
-            return
-        tenth = 10 * done // total if total else 10
-        if (stage, tenth) == self._shown:
-            return
-        self._shown = stage, tenth
-        fields = {"run": self._run, "stage": stage, "done": done, "total": total}
-        log.info("%s", note or stage, extra={"fields": fields})

@@ -1,8 +1,11 @@
-"""Formats sizes, times and shares for people."""
+"""Formats sizes, times and shares for people; bounds of the numbers that they write."""
 
 from __future__ import annotations
 
 from math import ceil
+
+MOST_FRAMES, MOST_SEED = 1_000_000_000, 2**32 - 1
+"""The largest numbers of frames and of a seed that users may write."""
 
 
 def megabytes(size: float) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 from nodes.cache.blobs import BlobStore, CacheError, Lookups
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.agent import Agent, AgentFigures, Identity
+from nodes.core.agent import Agent, AgentFigures
 from nodes.core.reactor import Reactor
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.trace import Recorder
@@ -47,7 +47,14 @@ from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
 from nodes.protocol.errors import NodeError
 from nodes.protocol.fields import printable
-from nodes.protocol.messages import Deployment, TensorHeader, Welcome
+from nodes.protocol.messages import (
+    Deployment,
+    Prepared,
+    Progress,
+    Stored,
+    TensorHeader,
+    Welcome,
+)
 from nodes.quotas import Quotas
 
 STOP_S = 2.0
@@ -91,7 +98,7 @@ class Shell:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: Welcome,
         wire: Wire,
         store: BlobStore,
         executor: Executor,
@@ -214,8 +221,8 @@ class Shell:
         gc.freeze()  # imported modules stay for ever, so collections can skip them
         if self._memory.refusal:
             log.warning(
-                "the peak of memory of a deployment is the most that was seen at a few moments, "
-                "because the kernel does not reset its own: %s",
+                "the kernel cannot reset its record of peak memory, so the peak of a deployment "
+                "is the largest of a few samples: %s",
                 self._memory.refusal,
             )
         self._manager.ready()
@@ -262,7 +269,7 @@ class Shell:
     def _woken(self, descriptor: int) -> None:
         if descriptor == self._parent:
             if not os.read(descriptor, 4096):
-                self._why = "its parent has ended"
+                self._why = "its parent process has ended"
             return
         if self._signals is not None and descriptor == self._signals[0]:
             os.read(descriptor, 4096)  # the handlers have already run
@@ -304,7 +311,9 @@ class Shell:
                 if isinstance(message, Welcome):
                     message = self._as_it_is_now(message)
                 if not self._wire.reply(peer, message, protocol):
-                    log.info("a launcher was gone before it received %s", type(message).__name__)
+                    log.info(
+                        "a launcher disconnected before it received %s", type(message).__name__
+                    )
             case act.Dial(node, address):
                 self._dial(node, address)
             case act.HangUp(node):
@@ -440,7 +449,7 @@ class Shell:
         except CacheError as error:
             self._take(ev.ChunkFailed(action.peer, str(error)))
         else:
-            self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
+            self._take(ev.Answered(action.peer, Stored(blob.digest, offset, complete)))
 
     def _load(self, deployment: Deployment) -> None:
         try:
@@ -457,7 +466,7 @@ class Shell:
         try:
             blobs, graphs = self._pinned(deployment)
         except NodeError as error:
-            self._take(ev.SubnetsPrepared(deployment.epoch, str(error)))
+            self._take(Prepared(deployment.epoch, str(error)))
             return
         verify = partial(self._store.verify, blobs)
         if loads:
@@ -466,10 +475,15 @@ class Shell:
 
     def _find_figures(self, action: act.FindFigures) -> None:
         if self._measuring is None:
-            reason = "it has one engine only, which is not measured"
+            reason = "its only engine is not measured"
             self._take(ev.FiguresFound(action.session, None, reason))
             return
-        self._measuring.find(action.session, action.threads, may_measure=action.may_measure)
+        self._measuring.find(
+            action.session,
+            action.threads,
+            may_measure=action.may_measure,
+            again=action.again,
+        )
 
     def _release(self) -> None:
         self._trace.end()
@@ -498,7 +512,7 @@ class Shell:
         """Check the digests of cached blobs that no `Query` has checked; runs in another thread."""
         if self._store.has_unread(blobs):
             total = len(deployment.phases)
-            self._report(ev.LoadProgress(deployment.epoch, 0, total, "reading the cache"))
+            self._report(Progress(deployment.epoch, 0, total, "reading the cache"))
             self._store.verify(blobs)
 
     def _try_cache(self, give_up: Callable[[], None]) -> None:

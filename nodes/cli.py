@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, NoReturn
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
 from nodes.cache.blobs import BlobStore
-from nodes.core.agent import Identity
 from nodes.core.engines import AUTO, described
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.core.slots import MOST_SLOTS
@@ -37,8 +36,8 @@ from nodes.executors.registry import offers
 from nodes.host.control_groups import available_bytes
 from nodes.host.energy.opening import OFF, open_meter
 from nodes.host.folders import user_folder
-from nodes.host.given_sockets import GivenSockets, given_sockets
 from nodes.host.heap import give_back_free_memory
+from nodes.host.listening import GivenSockets, given_sockets
 from nodes.host.logs import begin_json_log
 from nodes.host.process import (
     exit_at_once,
@@ -67,7 +66,7 @@ from nodes.protocol.addresses import (
 from nodes.protocol.announcements import Announcement
 from nodes.protocol.errors import NodeError
 from nodes.protocol.fields import printable
-from nodes.protocol.messages import HOST, PROTOCOL
+from nodes.protocol.messages import HOST, PROTOCOL, Welcome
 from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 from nodes.slots.settings import DEFAULT_IDLE_S, Settings, become_parent
@@ -246,7 +245,7 @@ def _trial(options: argparse.Namespace) -> int:
     """Have the engine of an agent with these options compute a tiny network."""
     from nodes.doctor.engine import check_engine  # noqa: PLC0415 - no agent needs it
 
-    found = check_engine(agent_setup(options))
+    found = list(check_engine(agent_setup(options)))
     problem = "; ".join(f"{each.where}: {each.what} {each.remedy}" for each in found)
     if options.json:
         sys.stdout.write(json.dumps({"problem": problem}) + "\n")
@@ -259,9 +258,8 @@ def _trial(options: argparse.Namespace) -> int:
 
 def agent_setup(options: argparse.Namespace) -> AgentSetup:
     """Return what the doctor's checks depend on of these options."""
-    addresses = [address for address in (options.listen, options.data) if address is not None]
     keys = options.keys
-    if keys is None and not options.insecure and any(map(is_exposed, addresses)):
+    if keys is None and not options.insecure and any(map(is_exposed, _addresses(options))):
         keys = default_keys()
     return AgentSetup(
         options.name,
@@ -276,6 +274,10 @@ def agent_setup(options: argparse.Namespace) -> AgentSetup:
     )
 
 
+def _addresses(options: argparse.Namespace) -> list[str]:
+    return [address for address in (options.listen, options.data) if address is not None]
+
+
 def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, _: FrameType | None) -> None:
         shell.stop(signal.Signals(number).name)
@@ -288,8 +290,7 @@ def _keyring(options: argparse.Namespace) -> KeyFolder | None:
 
     Raises `KeysError` if other machines can reach the agent and there are no keys.
     """
-    addresses = [address for address in (options.listen, options.data) if address is not None]
-    exposed = [address for address in addresses if is_exposed(address)]
+    exposed = [address for address in _addresses(options) if is_exposed(address)]
     if options.insecure:
         return None
     if options.keys is not None:
@@ -325,16 +326,21 @@ def _settings(
     Raises `NodeError` if several slots cannot have them.
     """
     if options.data is not None:
-        raise NodeError("--slots and --data exclude each other: data ports follow control ports")
+        raise NodeError(
+            "--slots and --data cannot be combined: each slot's data port follows its control port"
+        )
     if options.metrics is not None or options.announce:
-        raise NodeError("--slots excludes --metrics and --announce: agents of slots come and go")
+        raise NodeError(
+            "--slots cannot be combined with --metrics or --announce: agents of slots start and "
+            "end on demand"
+        )
     if host_of(options.listen) is None:
         raise NodeError(f"--slots needs a TCP address, not {options.listen}")
     last = slot_ports(options.listen, options.slots).stop - 1
     if last > MOST_PORT:
         raise NodeError(
-            f"{options.slots} slots at {options.listen} would need ports up to {last}; "
-            f"ports end at {MOST_PORT}"
+            f"{options.slots} slots at {options.listen} would need ports up to {last}; the "
+            f"highest port is {MOST_PORT}"
         )
     # With arguments, it was called by a program and not by a command line.
     command = own_command() if arguments is None else python_command("nodes.cli", *arguments)
@@ -360,7 +366,7 @@ def _log_name(options: argparse.Namespace, sockets: GivenSockets | None) -> str:
 
 def _build(
     options: argparse.Namespace, keyring: KeyFolder | None, sockets: GivenSockets | None
-) -> tuple[Identity, str, Shell, str | None]:
+) -> tuple[Welcome, str, Shell, str | None]:
     """Open the cache, the engine and the ports.
 
     Returns the agent's identity, the address of its control port, its shell, and why the process
@@ -394,7 +400,8 @@ def _build(
         control = wire.listen_control(options.listen, None if sockets is None else sockets.control)
         data = _listen_data(wire, options, control, sockets)
         give_back_free_memory()
-        identity = Identity(
+        identity = Welcome(
+            protocol=PROTOCOL,
             name=options.name,
             version=VERSION,
             data_address=data,
@@ -428,7 +435,7 @@ def _build(
 
 
 def _announced(
-    options: argparse.Namespace, identity: Identity, control: str, guarded: bool
+    options: argparse.Namespace, identity: Welcome, control: str, guarded: bool
 ) -> AbstractContextManager[None]:
     """Announce the agent within the context, if the user wants that."""
     if not options.announce:
@@ -454,8 +461,7 @@ def _sandbox(
 ) -> str | None:
     if engines.device != "cpu":
         return f"it computes on the {engines.device}, whose driver chooses the files that it opens"
-    addresses = [address for address in (options.listen, options.data) if address is not None]
-    return sandbox_agent(options.cache, keyring.folder if keyring else None, addresses)
+    return sandbox_agent(options.cache, keyring.folder if keyring else None, _addresses(options))
 
 
 def _listen_data(
@@ -497,8 +503,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="node-agent",
-        description="The daemon of one device: it waits for a launcher, loads the device's share "
-        "of a network, and computes it frame by frame.",
+        description="Run the daemon of one device: wait for a launcher, load this device's part of "
+        "a network, and compute it frame by frame.",
         epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
         "Exit codes: 0 if it was stopped, 1 if --doctor or --trial found an error, 2 if it could "
         "not start.",
@@ -553,30 +559,31 @@ def _parser() -> argparse.ArgumentParser:
         type=_size,
         default=DEFAULT_CACHE_BYTES,
         metavar="N",
-        help="the most that subnets, and what the engine makes of them, may occupy there, such as "
-        "500MB or 4GiB (default: 4GiB)",
+        help="maximum size of that folder: subnets, and what the engine compiles from them; such "
+        "as 500MB or 4GiB (default: 4GiB)",
     )
     add(
         "--tensor-bytes",
         type=_size,
         default=DEFAULT_TENSOR_BYTES,
         metavar="N",
-        help="the longest tensor that is accepted over the network (default: 256MiB)",
+        help="size of the largest tensor that is accepted from the network (default: 256MiB)",
     )
     add(
         "--connections",
         type=_count,
         default=MAX_CONNECTIONS,
         metavar="N",
-        help="the most connections of each port; those whose owner is not identified yet have a "
-        "limit of their own (default: %(default)s)",
+        help="maximum number of connections per port; connections whose owner is not yet "
+        "identified have a separate limit (default: %(default)s)",
     )
     add(
         "--longest-lease",
         type=_seconds,
         default=LONGEST_LEASE_S,
         metavar="SECONDS",
-        help="the longest time for which a silent launcher keeps this agent (default: %(default)g)",
+        help="longest lease that a launcher may ask for: the seconds of silence after which this "
+        "agent is free for others (default: %(default)g)",
     )
     add(
         "--engine",
@@ -609,22 +616,22 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--doctor",
         action="store_true",
-        help="examine this machine for an agent with these options, print what is wrong and what "
-        "to do about it, and exit with code 1 if something would stop the agent; with --json as a "
-        "JSON object",
+        help="check this machine for an agent with these options, print each problem and its "
+        "remedy, and exit with code 1 if one would stop the agent; with --json as a JSON "
+        "object",
     )
     add(
         "--trial",
         action="store_true",
-        help="have the engine of an agent with these options compute a tiny network, compare the "
-        "result with the numbers that it must be, and exit with code 1 if it differs; with --json "
-        "as a JSON object",
+        help="compute a tiny network with the engine that these options select, compare the result "
+        "with the expected numbers, and exit with code 1 if it differs; with --json as a JSON "
+        "object",
     )
     add(
         "--meter",
         default=AUTO,
         metavar="NAME",
-        help="what measures the energy that this machine takes: auto (RAPL, INA3221 or INA219, "
+        help="how to measure the energy that this machine uses: auto (RAPL, INA3221 or INA219, "
         f"whichever can be read), {OFF}, or the name of a plugin (default: %(default)s)",
     )
     add(
@@ -639,16 +646,17 @@ def _parser() -> argparse.ArgumentParser:
         type=_slots,
         default=1,
         metavar="N",
-        help="how many deployments this node can hold at a time, each in a process of its own that "
-        "is started when a launcher connects: slot k has the control port of --listen + 2(k - 1) "
-        f"and the data port behind it; at most {MOST_SLOTS} (default: 1, one process for good)",
+        help="number of deployments that this node can hold at once, each in a separate process "
+        "that starts when a launcher connects: slot k has the control port of --listen + 2(k "
+        f"- 1), and the next port as data port; at most {MOST_SLOTS} (default: 1, one "
+        "permanent process)",
     )
     add(
         "--exit-idle",
         type=_seconds,
         metavar="SECONDS",
-        help="exit if no launcher has come for so long; with --slots, the process of a slot does "
-        f"(default: never, with --slots {DEFAULT_IDLE_S:g})",
+        help="exit after this many seconds without a launcher; with --slots, the process of a slot "
+        f"exits (default: never, with --slots {DEFAULT_IDLE_S:g})",
     )
     add(
         "--exit-with-parent",
@@ -659,13 +667,14 @@ def _parser() -> argparse.ArgumentParser:
         "--metrics",
         type=_host_port,
         metavar="HOST:PORT",
-        help="answer Prometheus at http://HOST:PORT/metrics, unencrypted; with a host that other "
-        "machines can reach, such as 0.0.0.0:9550, it needs --keys or --insecure (default: off)",
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics, unencrypted; with a host "
+        "that other machines can reach, such as 0.0.0.0:9550, it needs --keys or --insecure "
+        "(default: off)",
     )
     add(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        help="the least severe messages that are written to standard error (default: warning, and "
+        help="least severe level of messages to write to standard error (default: warning, and "
         "info with --log-format json)",
     )
     add(
@@ -678,7 +687,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--json",
         action="store_true",
-        help="print a JSON object with statistics at the end; with --slots, also a line for each "
+        help="on exit, print a JSON object with statistics; with --slots, also a line for each "
         "agent that ends",
     )
     add("--version", action="version", version=f"node-agent {VERSION}")
@@ -696,7 +705,7 @@ def _host_port(text: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d{1,5})", text)
     if match is not None and int(match[3]) <= 65535:
         return match[1] or match[2], int(match[3])
-    raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+    raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
 
 
 def _name(text: str) -> str:

@@ -46,7 +46,7 @@ from partition.pricing.layer_power import LayerWatts, phase_w
 from partition.pricing.memory_budget import START_UP_BYTES
 from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution, Strategy, divided_seconds
-from partition.wire import RAW, WireChoice
+from partition.wire import RAW, WirePolicy
 
 
 def make_plan(
@@ -62,7 +62,7 @@ def make_plan(
     optimal: bool | None = None,
     gap: float | None = None,
     layer_s: NDArray[np.float64] | None = None,
-    wire: WireChoice = RAW,
+    wire: WirePolicy = RAW,
     layer_w: LayerWatts = MappingProxyType({}),
 ) -> Plan:
     """Return the plan that follows from `assignment` (layer name → device name).
@@ -109,8 +109,8 @@ def make_plan(
             pipeline = fit(dataflow, devices, tight, times, period, 0)
             memory = predict_memory(dataflow, pipeline, devices, encoded)
             explanation += (
-                "; channels have no room to spare, because memory is tight, so the period counts "
-                "on phases that take as long as predicted"
+                "; channels have no room to spare, because memory is tight, so the period holds "
+                "only if phases take no longer than predicted"
             )
         _refuse_overfull(devices, memory)
         proof = prove(dataflow, pipeline)
@@ -267,12 +267,11 @@ def _with_watts(
     if not layer_w:
         return phases
     seconds = layer_seconds(network, devices) if layer_s is None else layer_s
-    row = {layer.name: number for number, layer in enumerate(network.layers)}
     column = {device.name: number for number, device in enumerate(devices)}
 
     def watts(phase: PlannedPhase) -> float | None:
         number = column[phase.device]
-        own_s = [float(seconds[row[name], number]) for name in phase.layers]
+        own_s = [float(seconds[network.place[name], number]) for name in phase.layers]
         layers = [network.layer[name] for name in phase.layers]
         return phase_w(layers, own_s, devices[number], layer_w)
 
@@ -315,9 +314,9 @@ def _refuse_overfull(devices: Sequence[Device], memory: Mapping[str, MemoryPredi
     names = ", ".join(repr(entry[1].name) for entry in over[1:])
     others = f" (too much for {names} as well)" if names else ""
     raise DoesNotFitError(
-        f"device {device.name!r} would hold {_megabytes(need.total_bytes)} "
-        f"({_terms(need)}) and may hold {_megabytes(limit)}, even with "
-        f"channels as small as they can be{others}; {_what_would_help(devices, memory, device)}"
+        f"device {device.name!r} would hold {_megabytes(need.total_bytes)} ({_terms(need)}) and "
+        f"may hold only {_megabytes(limit)}, even with the smallest channels{others}; "
+        f"{_what_would_help(devices, memory, device)}"
     )
 
 

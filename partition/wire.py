@@ -69,14 +69,14 @@ _BY_LENGTH: tuple[Wire, ...] = ("int8", "fp16", "bf16", "lossless", "fp32")
 
 
 @dataclass(frozen=True, slots=True)
-class WireChoice:
+class WirePolicy:
     """Which encodings the user wants: for all channels, and for those that a device's link carries.
 
     A device's own word counts before that for all. If both ends have one and they differ, the
     planner's choice gives way to a definite one, and of two definite ones the shorter counts.
     `tolerance` is the relative difference of the results that `auto` may cause.
 
-    >>> choice = WireChoice("fp32", {"a": "fp16", "b": "lossless"})
+    >>> choice = WirePolicy("fp32", {"a": "fp16", "b": "lossless"})
     >>> choice.between("a", "c"), choice.between("b", "a"), choice.between("c", "d")
     ('fp16', 'fp16', 'fp32')
     """
@@ -105,7 +105,7 @@ class WireChoice:
         return tuple(sorted(found, key=lambda encoding: COSTS[encoding].deviation))
 
 
-RAW = WireChoice()
+RAW = WirePolicy()
 """Nothing is encoded."""
 
 
@@ -127,7 +127,7 @@ def encoded_bytes(encoding: Encoding, tensor: Tensor, operator: str = "") -> int
             return tensor.bytes
 
 
-def shortest_bytes(wire: WireChoice, network: Network) -> dict[str, int]:
+def shortest_bytes(wire: WirePolicy, network: Network) -> dict[str, int]:
     """Return the expected bytes of each tensor of a network that would get shorter between two
     devices that specify no encoding, in the shortest encoding that `wire` allows there.
     """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from benchmarks.boards.cells import KNOWLEDGE, LOCAL, SETTINGS, Cell, Kind
+from benchmarks.boards.cells import ASKED, KNOWLEDGE, LOCAL, Cell, Kind
 from benchmarks.boards.turn import Launched, Turn
 from benchmarks.report import Figure
-from benchmarks.table3.paper import BOTH
 from partition.objective import WITHIN
 
 LEAST_OF_PROFILED = {"first": 0.95, "second": 0.98}
-LEAST_OF_BEST = 0.98 / (1 + WITHIN)
+LEAST_OF_BEST = round(0.98 / (1 + WITHIN), 4)
 """The default may take longer by `within` to save memory."""
 
 LONGEST_START_S = {"first": 8.0, "second": 4.0}
@@ -30,17 +30,17 @@ class Found:
         for turn in turns:
             if turn.cell == cell:
                 self._turns.setdefault(turn.kind, []).append(turn)
-        setting = SETTINGS[cell.setting]
-        self._is_equal = setting is not None and setting.is_equal
-        self._boards = 0 if setting is None else len(setting.cores)
+        self._boards = cell.boards
 
     def figures(self) -> list[Figure]:
         """Return the figures of these turns."""
         if self.cell.setting == LOCAL:
             return self._starts()
+        differ = self._boards is not None and not self._boards.is_equal  # else nothing is asked
+        asked = LEAST_OF_PROFILED if differ else {}
         rows = [
-            *self._ratios("first", "profiled", LEAST_OF_PROFILED["first"]),
-            *self._ratios("second", "profiled", LEAST_OF_PROFILED["second"]),
+            *self._ratios("first", "profiled", asked.get("first")),
+            *self._ratios("second", "profiled", asked.get("second")),
             *self._ratios("first", "described", None),
             *self._ratios("first", "alone", 1.0),
             *self._ratios("profiled", "alone", 1.0),
@@ -54,24 +54,19 @@ class Found:
         return [
             self._of(
                 f"from launch to the first result, {knowledge} time",
-                [turn.launched.first_result_s for turn in self._turns.get(Kind(knowledge), ())],
+                [turn.launched.first_result_s for turn in self._default(knowledge)],
                 "s",
-                at_most=LONGEST_START_S[knowledge],
+                at_most=most_s,
             )
-            for knowledge in ("first", "second")
-            if Kind(knowledge) in self._turns
+            for knowledge, most_s in LONGEST_START_S.items()
+            if self._default(knowledge)
         ]
 
     def _ratios(self, one: str, other: str, at_least: float | None) -> list[Figure]:
         """The rates of one kind ÷ those of another, turn by turn."""
-        found = [
-            a.launched.rate / b.launched.rate
-            for a, b in zip(self._default(one), self._default(other), strict=False)
-        ]
-        asked = at_least
-        if other == "profiled" and self._is_equal:
-            asked = None  # this is asked where boards differ
-        return [self._of(f"{one} ÷ {other}", found, at_least=asked)] if found else []
+        pairs = zip(self._default(one), self._default(other), strict=False)
+        found = [a.launched.rate / b.launched.rate for a, b in pairs]
+        return [self._of(f"{one} ÷ {other}", found, at_least=at_least)] if found else []
 
     def _best(self, knowledge: str) -> list[Figure]:
         """The default's rate ÷ that of the best single strategy with the same knowledge."""
@@ -93,46 +88,28 @@ class Found:
         shares = [turn.efficiency for turn in turns if turn.efficiency is not None]
         if not shares or kind.knowledge == "alone":
             return rows
-        asked = BOTH.get(self.cell.network, {}).get(self._boards)
-        asks = asked is not None and kind == Kind("first") and "cpus" not in self.cell.setting
-        least = asked.efficiency if asked and asks else None
+        least, saving = self._asked(kind)
         rows.append(self._of(f"{kind}: efficiency", shares, "n", at_least=least))
         alone = self._default("alone")
         if alone:
             whole = _median(alone, lambda found: found.held_bytes)
             saved = [100 * (1 - turn.launched.held_bytes / whole) for turn in turns]
-            least = asked.saving_percent if asked and asks else None
-            rows.append(self._of(f"{kind}: memory saved", saved, "%", at_least=least))
+            rows.append(self._of(f"{kind}: memory saved", saved, "%", at_least=saving))
         return rows
 
-    def _default(self, knowledge: str) -> list[Turn]:
-        return [
-            turn
-            for kind, turns in self._turns.items()
-            if kind.knowledge == knowledge and not kind.strategy
-            for turn in turns
-        ]
+    def _asked(self, kind: Kind) -> tuple[float | None, float | None]:
+        """The least efficiency and saving that are asked of a kind of launch."""
+        boards = self._boards
+        if kind != Kind("first") or boards is None or boards.board == "cpu":
+            return None, None
+        asked = ASKED.get(self.cell.network, {}).get(len(boards.cores))
+        return (None, None) if asked is None else (asked.efficiency, asked.saving_percent)
 
-    def _of(
-        self,
-        what: str,
-        values: Sequence[float],
-        unit: str = "",
-        *,
-        at_least: float | None = None,
-        at_most: float | None = None,
-        note: str = "",
-    ) -> Figure:
-        return Figure(
-            f"{self.cell}: {what}",
-            round(statistics.median(values), 4),
-            unit,
-            at_least=None if at_least is None else round(at_least, 4),
-            at_most=at_most,
-            low=round(min(values), 4),
-            high=round(max(values), 4),
-            note=note,
-        )
+    def _default(self, knowledge: str) -> list[Turn]:
+        return list(self._turns.get(Kind(knowledge), ()))  # type: ignore[arg-type]
+
+    def _of(self, what: str, values: Sequence[float], unit: str = "", **more: Any) -> Figure:
+        return Figure.of(f"{self.cell}: {what}", values, unit, digits=4, **more)
 
 
 def figures(turns: Sequence[Turn]) -> list[Figure]:
@@ -167,10 +144,11 @@ def row(turn: Turn) -> tuple[str, ...]:
     return (
         str(turn.cell),
         str(turn.kind),
-        f"{found.explanation.partition(':')[0]}, {len(found.phases)} phases",
+        f"{found.explanation.partition(':')[0]}, "
+        f"{sum(board.phases for board in found.boards.values())} phases",
         f"{found.rate:.2f}{share}",
         f"{planned:.2f}, {predicted(found):.2f}",
-        " ".join(f"{100 * busy:.0f}" for busy in found.busy.values()) + " %",
+        " ".join(f"{100 * board.busy:.0f}" for board in found.boards.values()) + " %",
         f"{found.first_result_s:.1f} s",
         f"{100 * turn.others:.0f} %, load {turn.load:.1f}",
     )

@@ -1,6 +1,6 @@
 """Launches a cluster as the command `launch` does, and prints figures that its report leaves out.
 
-    python -m benchmarks.boards.launched BEGAN_S CLUSTER FRAMES [--profile FILE] [--strategy NAME]
+    python -m benchmarks.boards.launched BEGAN_S CLUSTER FRAMES
 
 `BEGAN_S` is when the command was given, on the monotonic clock. The last line of standard output is
 a `benchmarks.boards.turn.Launched` in JSON. It runs in a separate process, because the time to the
@@ -9,7 +9,6 @@ first result includes the imports of a command.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, RunFailedError
 from launcher.run.request import Request
 from launcher.run.runner import real_runtime
 from launcher.streaming import job
 
 if TYPE_CHECKING:
-    from benchmarks.boards.turn import Launched, PhaseTimes
+    from benchmarks.boards.turn import Launched
     from launcher.results.report import Report
     from launcher.run.runtime import Node, RunResult
     from partition.plan import Plan
@@ -67,7 +66,7 @@ class Recording:
 
 
 def launch(request: Request, began_s: float) -> Launched:
-    """Launch, and return what was found; raises `LauncherError`."""
+    """Launch, and return what was found; raises `LauncherError`, also if a result is wrong."""
     recorded: list[Recording] = []
 
     @contextmanager
@@ -80,12 +79,14 @@ def launch(request: Request, began_s: float) -> Launched:
     outcome = job.launch(request, said, started_s=began_s, runtime=runtime)
     assert outcome.plan is not None
     assert outcome.report is not None
+    if outcome.report.problem is not None:
+        raise RunFailedError(outcome.report.problem)
     return _launched(outcome.plan, outcome.report, recorded[-1].results[-1], said)
 
 
 def _launched(plan: Plan, report: Report, result: RunResult, said: Said) -> Launched:
+    from benchmarks.boards.rates import filling_frames, steady_rate  # noqa: PLC0415
     from benchmarks.boards.turn import BoardUse, Launched  # noqa: PLC0415 - after the launch
-    from benchmarks.lab.turns import filling_frames, steady_rate  # noqa: PLC0415
 
     skipped = min(filling_frames(plan), len(result.received_s) // SKIPPED)
     if result.recoveries:
@@ -93,14 +94,11 @@ def _launched(plan: Plan, report: Report, result: RunResult, said: Said) -> Laun
     return Launched(
         strategy=plan.strategy,
         explanation=plan.explanation,
-        agrees=report.agrees,
-        frames=report.frames,
         rate=steady_rate(result.sent_s, result.received_s, skipped, len(plan.dealing)),
         period_planned_s=report.period_planned_s,
-        period_predicted_s=report.period_predicted_s,
-        period_measured_s=report.period_measured_s,
+        period_predicted_s=report.period_predicted_s or 0.0,
+        period_measured_s=report.period_measured_s or 0.0,
         first_result_s=report.first_result_s,
-        bytes_per_frame=report.bytes_per_frame,
         boards={
             node.name: BoardUse(
                 node.phases,
@@ -108,56 +106,21 @@ def _launched(plan: Plan, report: Report, result: RunResult, said: Said) -> Laun
                 node.memory_predicted_bytes,
                 node.memory_measured_bytes,
                 node.memory_idle_bytes,
+                node.memory_eq2_bytes,
             )
             for node in report.nodes
             if node.phases
         },
-        phases=tuple(_phases(plan, result)),
-        wire_s={name: (s, result.byte_s.get(name, 0.0)) for name, s in result.message_s.items()},
         said=tuple(said.texts),
     )
 
 
-def _phases(plan: Plan, result: RunResult) -> Iterator[PhaseTimes]:
-    from benchmarks.boards.turn import PhaseTimes  # noqa: PLC0415 - after the launch
-
-    for device in plan.devices:
-        own = [phase for phase in plan.phases if phase.device == device.name]
-        own.sort(key=lambda phase: phase.index)
-        warm: Sequence[float] = result.warmup_s.get(device.name, ())
-        stats = result.stats.get(device.name)
-        known = stats is not None and len(stats.phase_cpu_s) == len(own) == len(warm)
-        for number, phase in enumerate(own):
-            ran_s = None
-            if known and stats is not None and stats.firings[number]:
-                ran_s = stats.phase_cpu_s[number] / stats.firings[number]
-            yield PhaseTimes(
-                device.name,
-                len(phase.layers),
-                phase.predicted_s,
-                warm[number] if known else None,
-                ran_s,
-            )
-
-
 def main() -> int:
     """Launch what the arguments say."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.boards.launched")
-    parser.add_argument("began_s", type=float)
-    parser.add_argument("cluster", type=Path)
-    parser.add_argument("frames", type=int)
-    parser.add_argument("--profile", type=Path)
-    parser.add_argument("--strategy")
-    given = parser.parse_args()
-    request = Request(
-        given.cluster,
-        frames=given.frames,
-        inputs=["random"],
-        profile=given.profile,
-        strategy=given.strategy,
-    )
+    began_s, cluster, frames = sys.argv[1:]
+    request = Request(Path(cluster), frames=int(frames), inputs=["random"])
     try:
-        found = launch(request, given.began_s)
+        found = launch(request, float(began_s))
     except LauncherError as error:
         print(f"launch: {error}", file=sys.stderr)
         return error.exit_code

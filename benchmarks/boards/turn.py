@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from benchmarks.boards.cells import Cell, Kind
@@ -12,57 +12,45 @@ from benchmarks.boards.cells import Cell, Kind
 @dataclass(frozen=True)
 class BoardUse:
     """A board's part of a plan: its phases, the busy share of its time, and the bytes that were
-    predicted, measured at the peak, and held when idle."""
+    predicted, measured at the peak, held when idle, and that the paper counts (Eq. 2)."""
 
     phases: int
     busy: float
     predicted_bytes: int
     peak_bytes: int
     idle_bytes: int
-
-
-@dataclass(frozen=True)
-class PhaseTimes:
-    """The seconds of a phase: as planned, as the agent measured it while it warmed up, and the
-    processor's in the run (None if the plan changed meanwhile)."""
-
-    device: str
-    layers: int
-    planned_s: float
-    warmup_s: float | None
-    ran_s: float | None
+    eq2_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Launched:
     """The figures of one launch. Rates are in frames per second of the steady state, periods those
-    of the report. `first_result_s` counts from the command's start. `wire_s` has the seconds of a
-    message and of a byte that each node measured."""
+    of the report. `first_result_s` counts from the command's start."""
 
     strategy: str
     explanation: str
-    agrees: bool
-    frames: int
     rate: float
     period_planned_s: float
     period_predicted_s: float
     period_measured_s: float
     first_result_s: float
-    bytes_per_frame: int
     boards: Mapping[str, BoardUse]
-    phases: tuple[PhaseTimes, ...]
-    wire_s: Mapping[str, tuple[float, float]]
     said: tuple[str, ...]
-
-    @property
-    def busy(self) -> Mapping[str, float]:
-        """The busy share of each board."""
-        return {name: board.busy for name, board in self.boards.items()}
 
     @property
     def held_bytes(self) -> int:
         """The bytes that the fullest board held in addition to an idle agent's."""
         return max(board.peak_bytes - board.idle_bytes for board in self.boards.values())
+
+    @property
+    def eq2_bytes(self) -> int:
+        """The bytes of the fullest board by Eq. 2."""
+        return max(board.eq2_bytes for board in self.boards.values())
+
+    @property
+    def of_prediction(self) -> float:
+        """The worst agent's peak ÷ what the plan predicts of it."""
+        return max(board.peak_bytes / board.predicted_bytes for board in self.boards.values())
 
 
 @dataclass(frozen=True)
@@ -107,14 +95,10 @@ class Refused:
 
 
 def launched_from(data: Mapping[str, Any]) -> Launched:
-    """The inverse of `asdict`; raises `KeyError` or `TypeError` for other data."""
-    read = {
-        "boards": {name: BoardUse(**one) for name, one in data["boards"].items()},
-        "phases": tuple(PhaseTimes(**one) for one in data["phases"]),
-        "wire_s": {name: tuple(both) for name, both in data["wire_s"].items()},
-        "said": tuple(data["said"]),
-    }
-    return Launched(**{**data, **read})
+    """The inverse of `asdict`, which ignores further keys; raises `KeyError` or `TypeError`."""
+    known = {field.name: data[field.name] for field in fields(Launched)}
+    boards = {name: BoardUse(**one) for name, one in data["boards"].items()}
+    return Launched(**{**known, "boards": boards, "said": tuple(data["said"])})
 
 
 def from_json(data: Mapping[str, Any]) -> Turn | Refused:

@@ -8,14 +8,14 @@ model's. Then a fault happens. The report gives frames, results, how many are lo
 (all must be zero), and the seconds from the fault to the first result of an interrupted frame.
 Where a fault must end a run, the final sentence and the results until then are checked.
 
-Exit code 1 if any outcome is not the required one.
+Exit code 1 if any outcome is not the required one. It needs root.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
@@ -66,26 +66,19 @@ def attempt(case: Case, bed: Bed) -> Streamed:
         bed.mend()
 
 
-def try_all(cases: Iterable[Case], repetitions: int, plain: bool) -> tuple[list[Tried], list[str]]:
-    """All cases that boards here can be put through; and sentences about the others."""
+def try_all(cases: Sequence[Case], repetitions: int) -> list[Tried]:
+    """Try all cases; those without keys get separate boards."""
     tried: list[Tried] = []
-    left_out: list[str] = []
     for keys in (True, False):
         wanted = [case for case in cases if case.keys is keys]
         if not wanted:
             continue
-        name = "chaos" if keys else "chaosopn"
-        with Bed(MODEL, name=name, plain=plain, keys=keys) as bed:
-            if not bed.is_emulated:
-                left_out.append(f"boards are plain processes: {'; '.join(bed.lab.missing)}")
+        with Bed(MODEL, keys=keys) as bed:
             bed.calibrate()
             for case in wanted:
-                if case.emulated and not bed.is_emulated:
-                    left_out.append(f"{case.name}: {case.what}: needs emulated boards")
-                    continue
                 tried.append(Tried(case, tuple(attempt(case, bed) for _ in range(repetitions))))
                 print(tried[-1], file=sys.stderr, flush=True)
-    return tried, left_out
+    return tried
 
 
 def figures(tried: list[Tried]) -> list[Figure]:
@@ -119,18 +112,16 @@ def main() -> int:
     names = [case.name for case in CASES]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--plain", action="store_true", help="plain processes, even as root")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
     cases = [case for case in CASES if options.only is None or case.name in options.only]
     cases = [case for case in cases if not (options.quick and case.long)]
     try:
-        tried, left_out = try_all(cases, options.repetitions, options.plain)
+        tried = try_all(cases, options.repetitions)
     except LauncherError as error:
         print(f"chaos: {error}", file=sys.stderr)
         return error.exit_code
-    print("\n".join(left_out), file=sys.stderr)
-    boards = "plain processes" if left_out else "4 boards of 0.2 core and 400 MB, 1 Gbit/s"
+    boards = "4 boards of 0.2 core and 400 MB, 1 Gbit/s"
     which = f": {', '.join(options.only)}" if options.only else ""
     data = report(
         "chaos",
@@ -139,8 +130,7 @@ def main() -> int:
         settings={"boards": boards, "model": MODEL, "repetitions": options.repetitions},
         notes=[
             f"Three boards and one that stands by; {DISTINCT} different inputs, every result "
-            "compared with the whole model's.",
-            *left_out,
+            "compared with the whole model's."
         ],
         data={one.case.name: [stream.as_json() for stream in one.streams] for one in tried},
     )

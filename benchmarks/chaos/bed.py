@@ -1,7 +1,7 @@
 """Sets up boards with agents and a stream over them, into which faults can be injected.
 
-The boards are those of the laboratory (`benchmarks.lab`), or plain processes where the machine
-does not support emulation. Agents and launcher are the shipped ones. The last board stands by.
+The boards are those of the laboratory (`benchmarks.lab`). Agents and launcher are the shipped ones.
+The last board stands by.
 """
 
 from __future__ import annotations
@@ -13,32 +13,28 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.chaos.ledger import Ledger
-from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, plans
-from benchmarks.lab.layout import Place
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, plans
+from benchmarks.lab.lab import READY
 from benchmarks.lab.readings import processes, thread_called
+from benchmarks.lab.replica import reference
+from benchmarks.lab.runs import planned
 from benchmarks.lab.shell import perform, wait_until
-from launcher.config.cluster import NodeConfig
-from launcher.config.load import Cluster, load_cluster
-from launcher.config.units import parse_bytes, parse_link
+from benchmarks.programs import Program
+from launcher.config.load import load_cluster
+from launcher.config.node import NodeConfig
+from launcher.config.units import parse_bytes
 from launcher.errors import LauncherError, RunFailedError
-from launcher.plan.devices import nodes_of
 from launcher.plan.planner import Planner
 from launcher.plan.replanning import Replanner
-from launcher.plan.settings import read_model, run_options
-from launcher.plan.subnet_files import cut_subnets
+from launcher.plan.settings import read_model
 from launcher.progress import open_progress
-from launcher.run.frame_list import listed
-from launcher.run.runner import run
-from launcher.run.runtime import Array, RunResult, SubnetFiles
+from launcher.run.runtime import RunResult
 from nodes.execution.worker import THREAD_NAME
-from nodes.executors.base import LoadOptions
-from nodes.executors.registry import open_executor
-from partition.plan import Plan
+from nodes.protocol.payload import Array
 
 DISTINCT = 31
 """Inputs that are not alike; frames repeat them."""
@@ -47,19 +43,7 @@ STANDBY = "spare"
 LIMIT_BYTES = parse_bytes("400MB")
 READY_S = 60.0
 STRIKE_S = 1.5
-
-
-class Inputs:
-    """`count` frames, of which the first `DISTINCT` differ."""
-
-    def __init__(self, distinct: list[dict[str, Array]], count: int) -> None:
-        self._distinct, self._count = distinct, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> dict[str, Array]:
-        return self._distinct[index % len(self._distinct)]
+CALIBRATE_S = 6.0
 
 
 @dataclass(frozen=True)
@@ -103,26 +87,22 @@ class Bed:
     """Use in a `with` statement. `rate` is what a stream without faults gives, in frames a second;
     0 until the first."""
 
-    def __init__(
-        self, model: str, *, name: str = "chaos", plain: bool = False, keys: bool = True
-    ) -> None:
+    def __init__(self, model: str, *, keys: bool) -> None:
+        """`keys`: agents and launcher have keys."""
         config = LabConfig(
-            name=name,
+            name="chaos" if keys else "chaosopn",
             undisturbed=True,
             keys=keys,
-            defaults=BoardConfig(
-                board="cpu", cpu=0.2, memory=LIMIT_BYTES, link=parse_link("1Gbit/s")
-            ),
+            defaults=BoardConfig(board="cpu", cpu=0.2, memory=LIMIT_BYTES, link=125e6),
             devices=(DeviceConfig(count=3), DeviceConfig(name=STANDBY, disk=parse_bytes("64MB"))),
             cluster={"model": model, "strategy": "sequential"},
         )
-        self.lab = Lab(config, plain=plain)
+        self.lab = Lab(config)
         self.rate = 0.0
         self.harmed: set[str] = set()
         self.tools = ExitStack()
         """What faults have set up and is taken down after them."""
-        self.helper: subprocess.Popen[str] | None = None
-        """A process of theirs, which a line on its standard input sets off."""
+        self._helper: Program | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Bed:
@@ -138,61 +118,28 @@ class Bed:
         self.tools.close()
         self._stack.close()
 
-    @property
-    def is_emulated(self) -> bool:
-        """Whether boards are more than processes."""
-        return self.lab.layout.isolated
-
-    @property
-    def boards(self) -> tuple[str, ...]:
-        """All of them, the one that stands by last."""
-        return tuple(self.lab.layout.places)
-
     def _prepare(self) -> None:
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
-        self.folder = folder
-        self.cluster = self._cluster()
-        self.model = read_model(self.cluster)
-        with open_progress() as progress:
-            self.plan = Planner(self.cluster, self.model).plan(progress)
-        self.subnets: Mapping[str, SubnetFiles] = cut_subnets(
-            self.model, self.plan, folder / "subnets", lambda _, __: None
-        )
-        self._distinct, self._expected = self._references(folder)
-
-    def _cluster(self) -> Cluster:
+        place = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-"))
+        self.folder = Path(place)
         cluster = load_cluster(self.lab.cluster_file)
         nodes = tuple(
             node.model_copy(update={"standby": node.name == STANDBY, "memory": LIMIT_BYTES})
             for node in cluster.config.nodes
         )
         run_config = cluster.config.run.model_copy(update={"lease_s": 5.0})
-        return cluster.changed(nodes=nodes, run=run_config)
+        self.cluster = cluster.changed(nodes=nodes, run=run_config)
+        self.model = read_model(self.cluster)
+        self._reference = reference(self.model, self.folder, DISTINCT)
+        self._plan("subnets")
 
-    def _references(self, folder: Path) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-        network = self.model.network
-        layers = [layer.name for layer in network.layers]
-        whole = self.model.cut(layers, network.inputs, network.outputs, folder / "whole")
-        executor, options = open_executor("onnxruntime", folder / "cache"), LoadOptions(threads=1)
-        executor.prepare([whole.graph], options)
-        subnet = executor.load(whole.graph, options)
-        random = np.random.default_rng(0)
-        distinct: list[dict[str, Array]] = [
-            {
-                name: random.standard_normal(spec.shape, dtype=np.float32)
-                for name, spec in subnet.inputs.items()
-            }
-            for _ in range(DISTINCT)
-        ]
-        expected = [dict(subnet.run(one)) for one in distinct]
-        subnet.close()
-        executor.close()
-        return distinct, expected
+    def _plan(self, folder: str) -> None:
+        with open_progress() as progress:
+            self._made = planned(self.cluster, self.model, self.folder / folder, progress)
 
-    def calibrate(self, seconds: float = 6.0) -> None:
+    def calibrate(self) -> None:
         """Find the usual rate; raises `RunFailedError` if not even a usual stream succeeds."""
         for _ in range(2):  # the first prepares subnets
-            found = self.stream(seconds)
+            found = self.stream(CALIBRATE_S)
             if found.ended is not None:
                 raise RunFailedError(found.ended)
             self.rate = found.frames / found.seconds
@@ -210,12 +157,8 @@ class Bed:
     def plan_without(self, board: str) -> None:
         """The plan has a part for the board that stood by, and this one stands by, until mended."""
         self._change(lambda node: node.model_copy(update={"standby": node.name == board}))
-        kept = self.plan, self.subnets
-        self.tools.callback(self._take_plan, *kept)
-        with open_progress() as progress:
-            plan = Planner(self.cluster, self.model).plan(progress)
-        folder = self.folder / "without"
-        self._take_plan(plan, cut_subnets(self.model, plan, folder, lambda _, __: None))
+        self.tools.callback(setattr, self, "_made", self._made)
+        self._plan("without")
 
     def empty_cache(self, board: str) -> None:
         """A board with a disk of its own: its agent starts anew with nothing cached."""
@@ -228,9 +171,6 @@ class Bed:
         nodes = tuple(change(node) for node in self.cluster.config.nodes)
         self.cluster = self.cluster.changed(nodes=nodes)
 
-    def _take_plan(self, plan: Plan, subnets: Mapping[str, SubnetFiles]) -> None:
-        self.plan, self.subnets = plan, subnets
-
     # ------------------------------------------------------------ the stream
 
     def stream(self, seconds: float, fault: Fault | None = None) -> Streamed:
@@ -238,26 +178,21 @@ class Bed:
         them, in another thread. Raises what `fault` raises."""
         frames = max(40, round(seconds * (self.rate or 10.0)))
         strike_at = max(4, round(STRIKE_S * self.rate)) if self.rate else 0
-        ledger, strike = Ledger(self._expected), _Strike(self, fault)
+        ledger, strike = Ledger(self._reference.results), _Strike(self, fault)
 
         def take(frame: int, outputs: Mapping[str, Array]) -> None:
             ledger.take(frame, outputs, time.monotonic())
             if frame >= strike_at:
                 strike.begin()
 
-        options = run_options(self.cluster)
-        recovery = options.recovery.model_copy(update={"adapt": False, "rebalance": "auto"})
+        recovery = self.cluster.config.recovery.model_copy(
+            update={"adapt": False, "rebalance": "auto"}
+        )
         replan = Replanner(Planner(self.cluster, self.model), self.folder)
+        made, given = replace(self._made, cluster=self.cluster), cycle(self._reference.frames)
         began_s, ended, result = time.monotonic(), None, None
         try:
-            result = run(
-                self.plan,
-                nodes_of(self.cluster),
-                self.subnets,
-                listed(Inputs(self._distinct, frames), take),
-                lambda _: None,
-                replace(options, recovery=recovery, replan=replan),
-            )
+            result = made.stream([*islice(given, frames)], take, recovery=recovery, replan=replan)
         except LauncherError as error:
             ended = str(error)
         finally:
@@ -268,12 +203,22 @@ class Bed:
 
     # ------------------------------------------------------------ afterwards
 
+    def help_by(self, helper: Program) -> None:
+        """A process of a fault's, which a line sets off, until the fault is taken down."""
+        self._helper = helper
+        self.tools.callback(helper.kill)
+        helper.ready()
+
+    def set_off(self) -> None:
+        """Tell the helper that was set up before the stream."""
+        assert self._helper is not None
+        self._helper.tell()
+
     def mend(self) -> None:
         """Return all boards to what they were: cables in, agents of harmed boards restarted."""
         self.tools.close()
         for board in sorted(self.harmed):
-            if self.is_emulated:
-                self.lab.restore(board)
+            self.lab.restore(board)
             self.lab.resume(board)
             self.lab.kill(board)
             self.start(board)
@@ -281,19 +226,18 @@ class Bed:
 
     def agent(self, board: str) -> int | None:
         """The process of a board's agent: the one whose threads compute."""
-        layout = self.lab.layout
-        found = processes(layout, self.lab.place(board))
+        found = processes(self.lab.layout, self.lab.place(board))
         return next((pid for pid in sorted(found) if thread_called({pid}, THREAD_NAME)), None)
 
     def start(self, board: str) -> None:
         """Start an agent as the laboratory does, without the quota meanwhile."""
-        self._unbounded(board)
+        self.lab.starve(board, 1.0)
         self.lab.restart(board)
 
     def start_as(self, board: str, before: tuple[str, ...] = (), listen: str | None = None) -> None:
-        """Start an agent below another program, or listening elsewhere; only emulated boards."""
+        """Start an agent below another program, or listening elsewhere."""
         place = self.lab.place(board)
-        self._unbounded(board)
+        self.lab.starve(board, 1.0)
         log = place.log.open("wb")
         self.tools.callback(log.close)
         command = (*before, *plans.agent(self.lab.layout, place, listen))
@@ -301,12 +245,12 @@ class Bed:
             board, command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
         self.tools.callback(_reap, process)
-        wait_until(lambda: b"ready: control" in place.log.read_bytes(), READY_S, lambda: _no(place))
+        wait_until(
+            lambda: READY in place.log.read_bytes(),
+            READY_S,
+            lambda: f"{board}: {place.log.read_text('utf-8', 'replace')[-400:]}",
+        )
         self.lab.starve(board, place.slice.cpu)
-
-    def _unbounded(self, board: str) -> None:
-        if self.is_emulated:
-            self.lab.starve(board, 1.0)
 
 
 class _Strike:
@@ -375,10 +319,3 @@ def _reap(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
-
-
-def _no(place: Place) -> str:
-    return f"{place.slice.name}: {place.log.read_text('utf-8', 'replace')[-400:]}"
-
-
-__all__ = ["Bed", "Fault", "LabError", "Streamed", "Wait"]

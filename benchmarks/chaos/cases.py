@@ -21,9 +21,9 @@ an end in a sentence, because nothing else is possible."""
 class Case:
     """`before` is done before the stream and `fault` during it, which takes about `seconds`.
 
-    `sentence` is what the end must say, a regular expression. `emulated`: it needs more of a board
-    than a process. `keys`: whether connections are encrypted. `long`: left out by `--quick`. For
-    `lasts_s` nothing can go on whatever is done, and that is not counted as time to recover.
+    `sentence` is what the end must say, a regular expression. `keys`: whether connections are
+    encrypted. `long`: left out by `--quick`. For `lasts_s` nothing can go on whatever is done, and
+    that is not counted as time to recover.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Case:
     before: Callable[[Bed], None] | None = None
     seconds: float = 7.0
     sentence: str = ""
-    emulated: bool = True
     keys: bool = True
     long: bool = False
     lasts_s: float = 0.0
@@ -52,53 +51,43 @@ class Case:
 
 ALL = ("node1", VICTIM, OTHER, STANDBY)
 
+LONG_S = 60
+OUTAGES: tuple[tuple[int, Outcome], ...] = ((3, "rides"), (20, "recovers"), (LONG_S, "recovers"))
+"""Seconds in which all boards are away, and what must come of it."""
+
 CASES: tuple[Case, ...] = (
-    Case("none", "no fault", "rides", emulated=False),
-    Case("kill", "kill -9", "recovers", kill(VICTIM), emulated=False),
-    Case("kill-first", "kill -9 of the first board", "recovers", kill("node1"), emulated=False),
+    Case("none", "no fault", "rides"),
+    Case("kill", "kill -9", "recovers", kill(VICTIM)),
+    Case("kill-first", "kill -9 of the first board", "recovers", kill("node1")),
     Case(
         "kill-two", "kill -9 of a second board while the first is being replaced", "recovers",
-        kill(VICTIM, OTHER, apart_s=0.6), emulated=False,
+        kill(VICTIM, OTHER, apart_s=0.6),
     ),
     Case(
         "kill-all", "kill -9 of every board", "ends", kill(*ALL), faults.impatient,
-        emulated=False, sentence="no node is left",
+        sentence="no node is left",
+    ),
+    *(
+        Case(
+            f"{name}-{seconds}", f"{what} for {seconds} s", outcome, harm(seconds, *ALL),
+            lasts_s=seconds, long=seconds == LONG_S,
+        )
+        for name, what, harm in (
+            ("silence", "SIGSTOP of every board", silence), ("switch", "switch off", switch_off),
+        )
+        for seconds, outcome in OUTAGES
     ),
     Case(
-        "silence-3", "SIGSTOP of every board for 3 s", "rides", silence(3.0, *ALL),
-        emulated=False, lasts_s=3.0,
+        "launcher-60", "SIGSTOP of the launcher for 60 s", "recovers",
+        faults.stop_launcher(LONG_S), lasts_s=LONG_S, long=True,
     ),
-    Case(
-        "silence-20", "SIGSTOP of every board for 20 s", "recovers", silence(20.0, *ALL),
-        emulated=False, lasts_s=20.0,
-    ),
-    Case(
-        "silence-60", "SIGSTOP of every board for 60 s", "recovers", silence(60.0, *ALL),
-        emulated=False, lasts_s=60.0, long=True,
-    ),
-    Case(
-        "launcher-60", "SIGSTOP of the launcher for 60 s", "recovers", faults.stop_launcher(60.0),
-        emulated=False, lasts_s=60.0, long=True,
-    ),
-    Case("switch-3", "switch off for 3 s", "rides", switch_off(3.0, *ALL), lasts_s=3.0),
-    Case(
-        "switch-20", "switch off for 20 s", "recovers", switch_off(20.0, *ALL),
-        lasts_s=20.0,
-    ),
-    Case(
-        "switch-60", "switch off for 60 s", "recovers", switch_off(60.0, *ALL),
-        lasts_s=60.0, long=True,
-    ),
-    Case("pause-1", "SIGSTOP for 1 s", "rides", silence(1.0, VICTIM), emulated=False),
-    Case(
-        "pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", silence(5.0, VICTIM),
-        emulated=False,
-    ),
+    Case("pause-1", "SIGSTOP for 1 s", "rides", silence(1.0, VICTIM)),
+    Case("pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", silence(5.0, VICTIM)),
     Case("cut-1", "link cut for 1 s", "either", switch_off(1.0, VICTIM)),
     Case("cut-5", "link cut for 5 s", "recovers", switch_off(5.0, VICTIM), seconds=9.0),
     Case(
-        "cut-60", "link cut for 60 s", "recovers", switch_off(60.0, VICTIM), seconds=66.0,
-        long=True,
+        "cut-60", "link cut for 60 s", "recovers", switch_off(LONG_S, VICTIM),
+        seconds=LONG_S + 6, long=True,
     ),
     Case("half-open", "peer vanishes without a FIN", "recovers", faults.vanish),
     Case("slow-link", "link at a hundredth of its rate for 3 s", "either", faults.slow(3.0)),
@@ -130,27 +119,27 @@ CASES: tuple[Case, ...] = (
             ("cut", "messages cut in the middle"),
         )
     ),
-    Case("garbage", "garbage on every port", "rides", intruders.garbage, emulated=False),
+    Case("garbage", "garbage on every port", "rides", intruders.garbage),
     Case(
         "strangers", "floods without keys on every port", "rides", intruders.messages,
-        emulated=False,
+
     ),
     Case(
         "wrong-keys", "floods under a wrong key on every port", "rides", intruders.wrong_keys,
-        emulated=False,
+
     ),
     Case(
         "wrong-launcher", "the launcher's key is not admitted", "ends",
         before=faults.other_launcher_key, sentence="does not admit this launcher's key",
-        emulated=False,
+
     ),
-    Case("open-kill", "no keys: kill -9", "recovers", kill(VICTIM), keys=False, emulated=False),
+    Case("open-kill", "no keys: kill -9", "recovers", kill(VICTIM), keys=False),
     Case(
         "open-garbage", "no keys: garbage on every port", "rides", intruders.garbage,
-        keys=False, emulated=False,
+        keys=False,
     ),
     Case(
         "open-strangers", "no keys: floods out of turn on every port", "rides", intruders.messages,
-        keys=False, emulated=False,
+        keys=False,
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Wait
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.readings import processes
+from benchmarks.programs import Program
 from launcher.config.access import LAUNCHER
 from nodes.net.curve import new_pair
 from nodes.net.keys import SECRET, write_secret
@@ -48,7 +49,7 @@ def kill(*boards: str, apart_s: float = 0.0) -> Fault:
 
 
 def silence(seconds: float, *boards: str) -> Fault:
-    """SIGSTOP to all of these at once, and SIGCONT after so many seconds."""
+    """Send SIGSTOP to all of these at once, and SIGCONT `seconds` later."""
     return _all_at_once(seconds, boards, Lab.pause, Lab.resume)
 
 
@@ -78,7 +79,7 @@ def _all_at_once(
 
 
 def stop_launcher(seconds: float) -> Fault:
-    """SIGSTOP to the launcher, which is this process, and SIGCONT after so many seconds."""
+    """Send SIGSTOP to the launcher, which is this process, and SIGCONT `seconds` later."""
 
     def strike(_: Bed, wait: Wait) -> None:
         me = os.getpid()
@@ -110,26 +111,12 @@ def vanish(bed: Bed, wait: Wait) -> None:
 
 def slow(seconds: float) -> Fault:
     """A board's link has a hundredth of its rate for so many seconds."""
-
-    def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(VICTIM)
-        bed.lab.slow(VICTIM, 1.25e6)
-        wait(seconds)
-        bed.lab.restore(VICTIM)
-
-    return strike
+    return _all_at_once(seconds, (VICTIM,), lambda lab, board: lab.slow(board, 1.25e6), Lab.restore)
 
 
 def starve(seconds: float) -> Fault:
     """A board has a tenth of its CPU time for so many seconds."""
-
-    def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.add(VICTIM)
-        bed.lab.starve(VICTIM, 0.02)
-        wait(seconds)
-        bed.lab.restore(VICTIM)
-
-    return strike
+    return _all_at_once(seconds, (VICTIM,), lambda lab, board: lab.starve(board, 0.02), Lab.restore)
 
 
 def kill_with_full_standby(bed: Bed, wait: Wait) -> None:
@@ -155,31 +142,14 @@ def start_eater(bed: Bed) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    bed.helper = eater
-    bed.tools.callback(end, eater)
-    assert eater.stdout is not None
-    assert eater.stdout.readline() == "ready\n"
+    bed.help_by(Program(eater, "what takes memory"))
 
 
 def exhaust(bed: Bed, wait: Wait) -> None:
     """It takes the board's memory, until the kernel kills the agent."""
-    tell(bed)
+    bed.set_off()
     while bed.agent(VICTIM) is not None:
         assert wait(0.05), "the kernel did not kill it"
-
-
-def tell(bed: Bed) -> None:
-    """A line for the process that was set up before the stream."""
-    assert bed.helper is not None
-    assert bed.helper.stdin is not None
-    bed.helper.stdin.write("\n")
-    bed.helper.stdin.flush()
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """Kill a process of ours."""
-    process.kill()
-    process.communicate()
 
 
 # ---------------------------------------------------------------- before the stream

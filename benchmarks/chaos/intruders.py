@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from random import Random
@@ -14,8 +12,10 @@ from urllib.parse import urlsplit
 import zmq
 
 from benchmarks.chaos.bed import Bed, Wait
-from benchmarks.chaos.faults import VICTIM, end, tell
+from benchmarks.chaos.faults import VICTIM
+from benchmarks.lab.layout import PORT
 from benchmarks.lab.shell import run
+from benchmarks.programs import Program
 from launcher.config.access import LAUNCHER
 from nodes.net.curve import new_pair, secure_dialler
 from nodes.net.keys import KeyFolder
@@ -56,29 +56,19 @@ def interpose(harm: str, port: int) -> Callable[[Bed], None]:
         bed.lab.kill(VICTIM)
         run(("ip", "address", "add", *address))
         bed.tools.callback(run, ("ip", "address", "delete", *address))
-        bed.start_as(VICTIM, listen=f"tcp://0.0.0.0:{place.port}")
-        ports = (str(place.port), str(place.port + 1))
-        proxy = subprocess.Popen(
-            (
-                *(sys.executable, "-m", "benchmarks.chaos.proxy", alias, place.host, *ports),
-                *("--harm", harm, "--on", ports[port]),
-            ),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        bed.tools.callback(end, proxy)
-        assert proxy.stdout is not None
-        assert proxy.stdout.readline() == "ready\n"
-        bed.readdress(VICTIM, f"tcp://{alias}:{place.port}")
-        bed.helper = proxy
+        bed.start_as(VICTIM, listen=f"tcp://0.0.0.0:{PORT}")
+        ports = (str(PORT), str(PORT + 1))
+        harming = ("--harm", harm, "--on", ports[port])
+        proxy = ("-m", "benchmarks.chaos.proxy", alias, place.host, *ports, *harming)
+        bed.help_by(Program.python(*proxy))
+        bed.readdress(VICTIM, f"tcp://{alias}:{PORT}")
 
     return prepare
 
 
 def switch_on(bed: Bed, _: Wait) -> None:
     """From now on the proxy harms what passes."""
-    tell(bed)
+    bed.set_off()
 
 
 def garbage(bed: Bed, wait: Wait) -> None:
@@ -113,7 +103,7 @@ def _ports(bed: Bed) -> dict[str, str]:
     """Every port of every agent, and whose it is: the data port follows the control port."""
     places = bed.lab.layout.places.items()
     return {
-        f"tcp://{place.host}:{place.port + port}": board
+        f"tcp://{place.host}:{PORT + port}": board
         for board, place in places
         for port in (CONTROL, DATA)
     }

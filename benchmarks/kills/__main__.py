@@ -97,11 +97,11 @@ def _figures(stage: Stage) -> list[Figure]:
             memory["agents and slots"] = max(size, memory["agents and slots"])
     return [
         Figure("processes killed or stopped", len(stage.strikes)),
-        Figure("answers", sum(each.answers for each in asked)),
+        Figure("answers", sum(len(each.answers) for each in asked)),
         Figure("answers that are not those of the version that they name",
                sum(each.wrong for each in asked), at_most=0),
         Figure("attempts that failed, and were made again",
-               sum(each.refusals.total() for each in asked)),
+               sum(each.errors.total() + each.refusals for each in asked)),
         Figure("longest time from a request's first attempt to its answer", round(longest, 1), "s"),
         Figure("generations acknowledged", len(operator.acknowledged)),
         Figure("generations acknowledged and lost", len(operator.lost), at_most=0),

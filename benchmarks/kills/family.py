@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.kills.daemon import STARTING, Daemon
+from benchmarks.daemon import STARTING, Daemon
 from benchmarks.processes import below, children
 
 _PR_SET_CHILD_SUBREAPER = 36

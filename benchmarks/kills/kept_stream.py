@@ -12,10 +12,17 @@ from typing import Any
 import numpy as np
 
 from launcher.results.journal.journal import RUN
-from launcher.results.journal.records import decode
+from launcher.results.journal.records import DONE, decode
 from launcher.results.journal.segment import RECORDS
 
 Array = np.ndarray[Any, Any]
+
+
+def frames_of(journal: Path) -> list[int]:
+    """The frames with a record of their result in a journal, in its order."""
+    run = bytes.fromhex(json.loads((journal / RUN).read_text("utf-8"))["run"])
+    records = decode((journal / RECORDS).read_bytes(), run)
+    return [record.frame for _, record in records if record.kind == DONE]
 
 
 @dataclass
@@ -32,9 +39,7 @@ class KeptStream:
         """Note the frames that are acknowledged by now, and those that are so no longer."""
         if not (self.folder / RECORDS).exists():
             return
-        run = bytes.fromhex(json.loads((self.folder / RUN).read_text())["run"])
-        records = decode((self.folder / RECORDS).read_bytes(), run)
-        found = Counter(record.frame for _, record in records)
+        found = Counter(frames_of(self.folder))
         self.lost += len(self.acknowledged - found.keys())
         self.doubled = sum(count > 1 for count in found.values())
         self.acknowledged |= found.keys()

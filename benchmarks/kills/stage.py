@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from benchmarks.kills.asking import Asked, Client
-from benchmarks.kills.daemon import Daemon
+from benchmarks.daemon import Daemon
 from benchmarks.kills.draws import AGENTS, HUNTED, SERVER, STREAM, candidates, draw_target
 from benchmarks.kills.family import Family, adopt_orphans
 from benchmarks.kills.kept_stream import KeptStream
 from benchmarks.kills.operating import Operator, Versions
 from benchmarks.processes import command_of, sizes
-from benchmarks.service.server import LAUNCH, images, whole, write_version
+from benchmarks.service.server import LAUNCH, answers, frames, write_cluster, write_version
+from benchmarks.serving.clients import PAUSE_S, Asked, Clients
 from benchmarks.serving.server import DIGITS
 from launcher.errors import LauncherError
 from launcher.service.control import ServiceClient
@@ -90,10 +89,10 @@ class Stage:
         self.left: list[str] = []
         """Processes and files that are still there after the end."""
         self.codes: dict[str, int] = {}
-        self.wanted: dict[int, list[np.ndarray[Any, Any]]] = {}
+        self.wanted: dict[int, list[dict[str, Any]]] = {}
         self.operator = Operator(folder, self._write, self._learn, random.Random(chance.random()))
         self._pace = random.Random(chance.random())
-        self._frames = list(images()[:FRAMES])
+        self._frames = frames(FRAMES)
         self._ports = dict(zip(("http", "grpc", *AGENTS), _free_ports(), strict=True))
         self._resuming: set[asyncio.Task[None]] = set()
         self._were_away = False
@@ -152,7 +151,8 @@ class Stage:
     def _stream(self) -> Daemon:
         path = self.folder / "stream.yaml"
         data = {
-            **self._common(),
+            "nodes": self._nodes(),
+            "strategy": "sequential",
             "model": {"path": "digits1.onnx", "name": "digits"},
             "input": str(DIGITS / "test_images.npy"),
             "rate": RATE,
@@ -166,62 +166,44 @@ class Stage:
     def _address(self, name: str) -> str:
         return f"tcp://127.0.0.1:{self._ports[name]}"
 
-    def _common(self) -> dict[str, object]:
-        nodes = [{"name": n, "address": self._address(n), "slots": SLOTS} for n in AGENTS]
-        return {"nodes": nodes, "strategy": "sequential"}
+    def _nodes(self) -> list[dict[str, object]]:
+        return [{"name": n, "address": self._address(n), "slots": SLOTS} for n in AGENTS]
 
     def _write(self, versions: Versions) -> Path:
-        models = [
-            {"name": name, "version": int(version), "path": f"digits{version}.onnx"}
-            for name, version in versions.items()
-        ]
+        models = ((name, int(version)) for name, version in versions.items())
         serve = {kind: f"127.0.0.1:{self._ports[kind]}" for kind in ("http", "grpc")}
-        path = self.folder / "cluster.yaml"
-        data = {**self._common(), "model": models, "serve": serve}
-        path.write_text(yaml.safe_dump(data), encoding="utf-8")
-        return path
+        return write_cluster(self.folder, *models, nodes=self._nodes(), serve=serve)
 
     def _learn(self, version: int) -> None:
-        self.wanted[version] = whole(self.folder / f"digits{version}.onnx", FRAMES)
+        self.wanted[version] = answers(self.folder / f"digits{version}.onnx", FRAMES)
 
     # ------------------------------------------------------------ the play
 
     async def play(self, kills: int, minutes: float) -> None:
         """Strike `kills` times within `minutes`, while clients ask and the operator changes."""
         await self._settled(START_S)
-        clients = [
-            Client(kind, self._at(kind), model, self._frames, asked)
-            for kind, model, asked in (
-                ("http", "digits", self.digits),
-                ("grpc", "digits", self.digits),
-                ("http", "digits", self.digits),
-                ("grpc", "other", self.other),
-            )
-        ]
-        asking = [
-            asyncio.create_task(client.ask(self.wanted, number))
-            for number, client in enumerate(clients)
-        ]
-        looking = asyncio.create_task(self._look())
-        changing = asyncio.create_task(self._change())
-        began_s, mean_s = time.monotonic(), 60 * minutes / kills
-        for number in range(kills):
-            due_s = began_s + mean_s * (number + self.chance.uniform(0.0, 1.0))
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            await self._strike()
-        await _ended(changing)
-        await asyncio.gather(*self._resuming)
-        await self._settled(SETTLED_S)
-        await asyncio.sleep(2.0)
-        for client in clients:
-            client.end()
-        await asyncio.gather(*asking)
+        http, grpc = ((kind, f"127.0.0.1:{self._ports[kind]}") for kind in ("http", "grpc"))
+        async with (
+            self._clients("digits", (http, grpc, http), self.digits),
+            self._clients("other", (grpc,), self.other),
+        ):
+            looking = asyncio.create_task(self._look())
+            changing = asyncio.create_task(self._change())
+            began_s, mean_s = time.monotonic(), 60 * minutes / kills
+            for number in range(kills):
+                due_s = began_s + mean_s * (number + self.chance.uniform(0.0, 1.0))
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                await self._strike()
+            await _ended(changing)
+            await asyncio.gather(*self._resuming)
+            await self._settled(SETTLED_S)
+            await asyncio.sleep(2.0)
         await _ended(looking)
         self._observe()
         await asyncio.to_thread(self.operator.check)
 
-    def _at(self, kind: str) -> str:
-        return f"127.0.0.1:{self._ports[kind]}"
+    def _clients(self, model: str, whom: Sequence[tuple[str, str]], asked: Asked) -> Clients:
+        return Clients(whom, model, self._frames, self.wanted, pause_s=PAUSE_S, asked=asked)
 
     async def _settled(self, within_s: float) -> None:
         """Wait until all that was applied last serves."""

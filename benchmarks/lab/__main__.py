@@ -1,6 +1,8 @@
 """Runs the command `python -m benchmarks.lab`."""
 
+import sys
+
 from benchmarks.lab.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,17 +45,6 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeImage:
-    """A file of `size_bytes` that occupies nothing until it is written to."""
-
-    path: Path
-    size_bytes: int
-
-    def __str__(self) -> str:
-        return f"truncate -s {self.size_bytes} {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
 class Start:
     """A daemon: it outlives us, and writes what it has to say into a file."""
 
@@ -66,4 +55,4 @@ class Start:
         return f"{shlex.join(self.argv)} >> {self.log} 2>&1 &"
 
 
-Action: TypeAlias = Run | MakeFolder | Write | MakeImage | Start
+Action: TypeAlias = Run | MakeFolder | Write | Start

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.lab.actions import Action, MakeFolder, Write
-from benchmarks.lab.config import Board, Slice
+from benchmarks.lab.config import Board, DeviceConfig
 
 PERIOD_US = 10_000
 """A short period: a board stands still for 8 of 10 ms, and not for 80 of 100."""
@@ -37,7 +37,7 @@ FIRST_SHARES, FIRST_WEIGHT = 1 << 18, 10_000
 """The largest share of the CPUs that there is, by version."""
 
 NEEDED = ("cpu", "memory")
-USED_V1 = ("cpu", "cpuacct", "memory", "freezer")
+USED_V1 = ("cpu", "cpuacct", "memory")
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,6 @@ class Group:
         """Files that a process of this board writes its id to."""
         return tuple(root / self.lab / self.name / "cgroup.procs" for root in self.found.trees)
 
-    @property
-    def join_compute(self) -> tuple[Path, ...]:
-        """Files that a whole process writes its id to, to be in the slice."""
-        return tuple(folder / "cgroup.procs" for folder in self._compute_folders())
-
     def thread_files(self) -> tuple[Path, ...]:
         """Files that the id of a thread is written to, to be in the slice."""
         name = "tasks" if self.found.version == 1 else "cgroup.threads"
@@ -122,10 +117,10 @@ class Group:
         names = [name for name in ("cpu", "cpuacct") if name in self.found.roots]
         return tuple(dict.fromkeys(self.slice_folder(name) for name in names))
 
-    def make(self, slice_: Slice) -> tuple[Action, ...]:
+    def make(self, board: DeviceConfig) -> tuple[Action, ...]:
         """Make the groups and bound the memory; the CPU is bounded by `set_cpu`."""
         actions: list[Action] = [MakeFolder(file.parent) for file in self.join]
-        actions += self._limit_memory(slice_.memory)
+        actions += self._limit_memory(board.memory)
         for folder in self._compute_folders():
             actions.append(MakeFolder(folder))
             if self.found.version == 2:
@@ -158,18 +153,6 @@ class Group:
             Write(folder / "cpu.cfs_period_us", str(period_us)),
             Write(folder / "cpu.cfs_quota_us", str(quota_us)),
         )
-
-    @property
-    def freezable(self) -> bool:
-        """Whether the whole board can be stopped at once."""
-        return self.found.version == 2 or "freezer" in self.found.roots
-
-    def freeze(self, frozen: bool) -> tuple[Action, ...]:
-        """Stop the board, or let it go on."""
-        if self.found.version == 2:
-            return (Write(self.folder("cpu") / "cgroup.freeze", "1" if frozen else "0"),)
-        state = "FROZEN" if frozen else "THAWED"
-        return (Write(self.folder("freezer") / "freezer.state", state),)
 
 
 def make_all(found: Hierarchies, lab: str, *, first: bool) -> tuple[Action, ...]:

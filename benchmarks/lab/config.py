@@ -7,7 +7,7 @@
       - {name: slow, cpu: 0.1, link: 100Mbit/s}
     cluster: {model: onnx-wheel:resnet50, frames: 64}    # goes into the cluster.yaml it writes
 
-Paths below `cluster:` are relative to the file. A mistake is reported in one sentence
+Paths below `cluster:` are absolute. A mistake is reported in one sentence
 (`launcher.errors`).
 """
 
@@ -95,14 +95,12 @@ def _listed(value: object) -> object:
 
 
 class LabConfig(_Strict):
-    """A whole `lab.yaml`. `launcher_link` bounds the launcher's own link (none: no bound);
-    `undisturbed` lets the laboratory's CPU time come before everything else on this machine;
-    `keys`: agents and launcher have keys, as `launch --make-keys` makes them."""
+    """A whole `lab.yaml`. `undisturbed` lets the laboratory's CPU time come before everything else
+    on this machine; `keys`: agents and launcher have keys, as `launch --make-keys` makes them."""
 
     name: str = "lab"
     defaults: BoardConfig = BoardConfig()
     devices: Annotated[tuple[DeviceConfig, ...], BeforeValidator(_listed), Field(min_length=1)]
-    launcher_link: Rate = None
     undisturbed: bool = False
     keys: bool = False
     cluster: dict[str, Any] = {}
@@ -115,52 +113,32 @@ class LabConfig(_Strict):
         return name
 
 
-class Slice(_Strict):
-    """One emulated board, everything settled. Units as in `BoardConfig`."""
-
-    name: str
-    board: Board
-    cpu: float
-    memory: int | None
-    link: float | None
-    disk: int | None
+USUAL = BoardConfig(board="accelerator", cpu=0.2)
+"""With 0.2 core ResNet50 runs at about the two frames a second published for a Jetson TX2."""
 
 
-USUAL_CPU = 0.2
-"""Cores. ResNet50 then runs at about the two frames a second published for a Jetson TX2."""
-
-
-def slices(config: LabConfig) -> tuple[Slice, ...]:
-    """The boards in order; raises `ValueError` if two have one name or there are too many."""
-    found: list[Slice] = []
+def boards(config: LabConfig) -> tuple[DeviceConfig, ...]:
+    """The boards in order, each with its name and all that is settled; raises `ValueError` if two
+    have one name or there are too many."""
+    found: list[DeviceConfig] = []
+    usual = {**_given(USUAL), **_given(config.defaults)}
     for line in config.devices:
         for number in range(1, line.count + 1):
             if line.name is None:
                 name = f"node{len(found) + 1}"
             else:
                 name = line.name if line.count == 1 else f"{line.name}{number}"
-            found.append(_slice(line, config.defaults, name))
+            found.append(DeviceConfig(**{**usual, **_given(line), "name": name, "count": 1}))
     if len(found) > MOST_DEVICES:
         raise ValueError(f"{len(found)} devices are more than the {MOST_DEVICES} that fit")
-    twice = [name for name, times in Counter(slice_.name for slice_ in found).items() if times > 1]
+    twice = [name for name, times in Counter(one.name for one in found).items() if times > 1]
     if twice:
         raise ValueError(f"{twice[0]!r} is the name of two devices")
     return tuple(found)
 
 
-def _slice(line: DeviceConfig, usual: BoardConfig, name: str) -> Slice:
-    def chosen(key: str) -> Any:
-        own = getattr(line, key)
-        return getattr(usual, key) if own is None else own
-
-    return Slice(
-        name=name,
-        board=chosen("board") or "accelerator",
-        cpu=chosen("cpu") or USUAL_CPU,
-        memory=chosen("memory"),
-        link=chosen("link"),
-        disk=chosen("disk"),
-    )
+def _given(config: BoardConfig) -> dict[str, Any]:
+    return config.model_dump(exclude_none=True)
 
 
 def check(source: ParsedFile) -> LabConfig:
@@ -169,7 +147,7 @@ def check(source: ParsedFile) -> LabConfig:
         raise source.error((), "must be a mapping with the key devices")
     config = validated_as(source, LabConfig, _known_keys)
     try:
-        slices(config)
+        boards(config)
     except ValueError as error:
         raise source.error(("devices",), str(error)) from None
     return config

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.lab.cgroups import Group, Hierarchies
-from benchmarks.lab.config import LabConfig, Slice, slices
+from benchmarks.lab.config import DeviceConfig, LabConfig, boards
 
 PREFIX = "csdflab"
 """How the name of everything begins that a laboratory makes."""
@@ -44,10 +44,8 @@ def group_name(lab: str) -> str:
 class Place:
     """Where one board is."""
 
-    slice: Slice
-    number: int
+    slice: DeviceConfig
     host: str
-    port: int
     namespace: str
     switch_port: str
     folder: Path
@@ -55,7 +53,7 @@ class Place:
     @property
     def address(self) -> str:
         """Where its agent listens."""
-        return f"tcp://{self.host}:{self.port}"
+        return f"tcp://{self.host}:{PORT}"
 
     @property
     def cache(self) -> Path:
@@ -77,11 +75,6 @@ class Place:
         """What its agent says."""
         return self.folder / "agent.log"
 
-    @property
-    def pid_file(self) -> Path:
-        """`/proc/PID/stat` of its agent, where no control group knows its processes."""
-        return self.folder / "agent.stat"
-
 
 @dataclass(frozen=True)
 class Cpus:
@@ -100,29 +93,22 @@ def separate_cpus(config: LabConfig, allowed: Collection[int]) -> Cpus | None:
     nothing, would not. So the slices of an `undisturbed` laboratory of accelerator boards get CPUs
     of their own, if they fit on fewer than there are.
     """
-    boards = slices(config)
-    count = math.ceil(sum(board.cpu for board in boards))
+    found = boards(config)
+    count = math.ceil(sum(board.cpu or 0.0 for board in found))
     ordered = tuple(sorted(allowed))
-    fits = count < len(ordered) and all(board.board == "accelerator" for board in boards)
+    fits = count < len(ordered) and all(board.board == "accelerator" for board in found)
     return Cpus(ordered[:count], ordered[count:]) if config.undisturbed and fits else None
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A laboratory. Without `network` and `found`, its boards are plain processes on loopback,
-    at these `ports`."""
+    """A laboratory with this network, such as `10.78.9.0/24`, and its control groups."""
 
     config: LabConfig
     folder: Path
-    network: str | None
-    found: Hierarchies | None
-    ports: tuple[int, ...] = ()
+    network: str
+    found: Hierarchies
     cpus: Cpus | None = None
-
-    @property
-    def isolated(self) -> bool:
-        """Whether boards are emulated, and not merely processes."""
-        return self.found is not None and self.network is not None
 
     @property
     def name(self) -> str:
@@ -152,33 +138,26 @@ class Layout:
     @property
     def host_address(self) -> str:
         """This machine's own address in the laboratory, with the length of the prefix."""
-        net = ipaddress.ip_network(self.network or "127.0.0.0/24")
+        net = ipaddress.ip_network(self.network)
         return f"{net.broadcast_address - 1}/{net.prefixlen}"
 
     @cached_property
     def places(self) -> dict[str, Place]:
         """All boards by name, in order."""
+        first = ipaddress.ip_network(self.network).network_address
         return {
-            slice_.name: self._place(index, slice_)
-            for index, slice_ in enumerate(slices(self.config))
+            board.name: Place(
+                slice=board,
+                host=str(first + number),
+                namespace=f"{self.group}-{board.name}",
+                switch_port=f"p{number}",
+                folder=self.folder / board.name,
+            )
+            for number, board in enumerate(boards(self.config), 1)
         }
 
-    def _place(self, index: int, slice_: Slice) -> Place:
-        net = ipaddress.ip_network(self.network) if self.network else None
-        return Place(
-            slice=slice_,
-            number=index + 1,
-            host="127.0.0.1" if net is None else str(net.network_address + index + 1),
-            port=PORT if net is not None else self.ports[index],
-            namespace=f"{self.group}-{slice_.name}",
-            switch_port=f"p{index + 1}",
-            folder=self.folder / slice_.name,
-        )
-
     def group_of(self, place: Place) -> Group:
-        """A board's control groups. Raises `ValueError` where it has none."""
-        if self.found is None:
-            raise ValueError(f"{place.slice.name!r} has no control group")
+        """A board's control groups."""
         return Group(self.found, self.group, place.slice.name, place.slice.board)
 
 

@@ -31,18 +31,21 @@ DISK_PROGRAMS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """Control groups, a free network, and sentences about what is missing for emulated boards."""
+    """Control groups and a free network for emulated boards, or sentences about what is missing."""
 
-    found: Hierarchies | None
-    network: str | None
+    found: Hierarchies
+    network: str
     missing: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raise `BadInputError` if something is missing."""
+        if self.missing:
+            raise BadInputError(f"boards cannot be emulated here: {'; '.join(self.missing)}")
 
 
 def require() -> None:
     """Raise `BadInputError` if boards cannot be emulated on this machine."""
-    missing = look(LabConfig(devices=(DeviceConfig(),))).missing
-    if missing:
-        raise BadInputError(f"boards cannot be emulated here: {'; '.join(missing)}")
+    look(LabConfig(devices=(DeviceConfig(),))).check()
 
 
 def look(config: LabConfig) -> Machine:
@@ -50,7 +53,7 @@ def look(config: LabConfig) -> Machine:
     missing: list[str] = []
     found = here()
     if sys.platform != "linux":
-        return Machine(None, None, ("namespaces and control groups are Linux's",))
+        return _without("namespaces and control groups are Linux's")
     if os.geteuid() != 0:
         missing.append("root's rights: network namespaces and control groups need them")
     needed = dict(PROGRAMS)
@@ -59,17 +62,22 @@ def look(config: LabConfig) -> Machine:
     missing += [sentence for name, sentence in needed.items() if shutil.which(name) is None]
     if found is None:
         missing.append("control groups for cpu and memory are not mounted, in either version")
-    if not missing:
-        probe = probe_name(config.name)
-        missing += [*_network_missing(probe), *_groups_missing(found, probe)]
+    if missing or found is None:
+        return _without(*missing)
+    probe = probe_name(config.name)
+    missing += [*_network_missing(probe), *_groups_missing(found, probe)]
     if missing:
-        return Machine(None, None, tuple(missing))
+        return _without(*missing)
     addresses = [
         f"{one['local']}/{one['prefixlen']}"
         for interface in read_json("ip", "-j", "address", "show")
         for one in interface.get("addr_info", ())
     ]
     return Machine(found, free_network(addresses, config.name), ())
+
+
+def _without(*missing: str) -> Machine:
+    return Machine(Hierarchies(1), "", missing)
 
 
 def here() -> Hierarchies | None:
@@ -107,13 +115,14 @@ def _network_missing(probe: str) -> list[str]:
     refused = _refused("network namespaces", ("ip", "netns", "add", probe))
     if refused:
         return refused
-    missing: list[str] = []
     try:
-        for what, command in commands.items():
-            missing += _refused(what, tuple(command.split()))
+        return [
+            sentence
+            for what, command in commands.items()
+            for sentence in _refused(what, tuple(command.split()))
+        ]
     finally:
         run(("ip", "netns", "delete", probe))
-    return missing
 
 
 def _refused(what: str, command: tuple[str, ...]) -> list[str]:
@@ -124,19 +133,11 @@ def _refused(what: str, command: tuple[str, ...]) -> list[str]:
     return []
 
 
-def _groups_missing(found: Hierarchies | None, probe: str) -> list[str]:
-    missing = []
-    for root in found.trees if found is not None else ():
-        why = _unchangeable(root / probe)
-        if why is not None:
-            missing.append(f"the control groups in {root} cannot be changed ({why})")
-    return missing
-
-
-def _unchangeable(probe: Path) -> str | None:
+def _groups_missing(found: Hierarchies, probe: str) -> list[str]:
     try:
-        probe.mkdir()
-        probe.rmdir()
+        for root in found.trees:
+            (root / probe).mkdir()
+            (root / probe).rmdir()
     except OSError as error:
-        return error.strerror
-    return None
+        return [f"control groups cannot be changed: {error.filename}: {error.strerror}"]
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from benchmarks.lab.actions import Action, MakeFolder, MakeImage, Run, Start, Write
+from benchmarks.lab.actions import Action, MakeFolder, Run, Start, Write
 from benchmarks.lab.cgroups import make_all
 from benchmarks.lab.layout import BRIDGE, INTERFACE, UPLINK, Layout, Place
 
@@ -20,16 +20,12 @@ LEAST_QUEUE_BYTES = 256_000
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
 """A shell joins control groups before it becomes the program, so that nothing goes uncounted."""
 
-LEAVE_STAT = 'read -r stat < /proc/$$/stat; echo "$stat" > "$1"; shift; exec "$@"'
-"""Or leaves its process id and start time in a file."""
-
 
 def up(layout: Layout) -> tuple[Action, ...]:
     """Everything up to running agents."""
     actions: list[Action] = [MakeFolder(layout.folder)]
-    if layout.found is not None and layout.isolated:
-        actions += make_all(layout.found, layout.group, first=layout.config.undisturbed)
-        actions += _switch(layout)
+    actions += make_all(layout.found, layout.group, first=layout.config.undisturbed)
+    actions += _switch(layout)
     for place in layout.places.values():
         actions += board(layout, place)
         actions += start(layout, place)
@@ -45,17 +41,12 @@ def _switch(layout: Layout) -> Iterable[Action]:
     yield _ip("-n", switch, "link", "set", UPLINK, "master", BRIDGE, "up")
     yield _ip("address", "add", layout.host_address, "dev", here)
     yield _ip("link", "set", here, "up")
-    if layout.config.launcher_link is not None:
-        yield _shape((), here, layout.config.launcher_link)
-        yield _shape(("-n", switch), UPLINK, layout.config.launcher_link)
 
 
 def board(layout: Layout, place: Place) -> Iterable[Action]:
     """One board, and nothing running on it yet."""
     yield MakeFolder(place.folder)
     yield MakeFolder(place.cache)
-    if not layout.isolated:
-        return
     yield from layout.group_of(place).make(place.slice)
     own, switch, port = place.namespace, layout.switch, place.switch_port
     prefix = layout.host_address.partition("/")[2]
@@ -69,7 +60,7 @@ def board(layout: Layout, place: Place) -> Iterable[Action]:
     if place.slice.link is not None:
         yield from shape(layout, place, place.slice.link)
     if place.slice.disk is not None:
-        yield MakeImage(place.image, place.slice.disk)
+        yield Run(("truncate", "--size", str(place.slice.disk), str(place.image)))
         yield from _empty_disk(place)
 
 
@@ -88,6 +79,24 @@ def shape(layout: Layout, place: Place, bytes_per_s: float) -> Iterable[Action]:
     """Bound a board's link in both directions: what it sends, and at the switch what it gets."""
     yield _shape(("-n", place.namespace), INTERFACE, bytes_per_s)
     yield _shape(("-n", layout.switch), place.switch_port, bytes_per_s)
+
+
+def cable(layout: Layout, place: Place, state: str) -> Run:
+    """Pull the cable at the switch (`down`), which the board sees as an interface without a
+    carrier, or put it back (`up`)."""
+    return _ip("-n", layout.switch, "link", "set", place.switch_port, state)
+
+
+def restore(layout: Layout, place: Place) -> Iterable[Action]:
+    """Put the cable back; give link and slice the bounds that `lab.yaml` says."""
+    yield cable(layout, place, "up")
+    if place.slice.link is not None:
+        yield from shape(layout, place, place.slice.link)
+    else:
+        for where, port in ((place.namespace, INTERFACE), (layout.switch, place.switch_port)):
+            delete = ("tc", "-n", where, "qdisc", "delete", "dev", port, "root")
+            yield Run(delete, required=False)
+    yield from layout.group_of(place).set_cpu(place.slice.cpu)
 
 
 def _shape(where: tuple[str, ...], interface: str, bytes_per_s: float) -> Run:
@@ -117,19 +126,13 @@ def agent(layout: Layout, place: Place, listen: str | None = None) -> tuple[str,
     )  # without keys: nobody but this machine is on the laboratory's network
 
 
-def inside(
-    layout: Layout, place: Place, argv: tuple[str, ...], *, compute: bool = False
-) -> tuple[str, ...]:
-    """A command as a process of a board; with `compute`, all of it within the CPU quota."""
-    if not layout.isolated:
-        return ("/bin/sh", "-c", LEAVE_STAT, "sh", str(place.pid_file), *argv)
+def inside(layout: Layout, place: Place, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command as a process of a board."""
     group = layout.group_of(place)
-    files = group.join + (group.join_compute if compute else ())
     entered = ("nsenter", f"--net=/run/netns/{place.namespace}", "--", *argv)
     if layout.cpus is not None:
-        cpus = layout.cpus.compute if compute else layout.cpus.rest
-        entered = ("taskset", "--cpu-list", _listed(cpus), *entered)
-    return ("/bin/sh", "-c", JOIN, "sh", *map(str, files), "--", *entered)
+        entered = ("taskset", "--cpu-list", _listed(layout.cpus.rest), *entered)
+    return ("/bin/sh", "-c", JOIN, "sh", *map(str, group.join), "--", *entered)
 
 
 def _listed(cpus: tuple[int, ...]) -> str:
@@ -141,8 +144,6 @@ def settle(layout: Layout, place: Place, executor: int) -> tuple[Action, ...]:
 
     `executor` is that thread's id.
     """
-    if not layout.isolated:
-        return ()
     group = layout.group_of(place)
     actions: list[Action] = [Write(file, str(executor)) for file in group.thread_files()]
     if layout.cpus is not None:

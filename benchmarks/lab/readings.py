@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.cgroups import Group
 from benchmarks.lab.layout import INTERFACE, Layout, Place
 from benchmarks.lab.shell import LabError, read_json
-from benchmarks.lab.traces import process_in, processes_of
+from benchmarks.lab.traces import processes_of
 
 
 @dataclass(frozen=True)
 class Used:
     """What a board's control groups have counted since they were made.
 
-    CPU in seconds: `slice_cpu_s` in the slice that the quota holds for, `other_cpu_s` outside it;
-    `throttled_s` is for how long the slice's threads wanted to compute and were not allowed to.
+    CPU in seconds: `slice_cpu_s` in the slice that the quota holds for, `other_cpu_s` outside it.
     Memory in bytes: `anonymous_bytes` is what no file backs. `cpu_quota` is in cores.
     """
 
     slice_cpu_s: float
     other_cpu_s: float
-    throttled_s: float
     cpu_quota: float | None
     memory_limit_bytes: int | None
     memory_bytes: int
     memory_peak_bytes: int
     anonymous_bytes: int
     oom_kills: int
-    frozen: bool
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,12 @@ def _used_v1(group: Group) -> Used:
     return Used(
         slice_cpu_s=within,
         other_cpu_s=max(0.0, whole - within),
-        throttled_s=_table(cpu / "cpu.stat")["throttled_time"] / 1e9,
         cpu_quota=None if quota_us < 0 else quota_us / _number(cpu / "cpu.cfs_period_us"),
         memory_limit_bytes=None if limit >= 1 << 62 else limit,
         memory_bytes=_number(memory / "memory.usage_in_bytes"),
         memory_peak_bytes=_number(memory / "memory.max_usage_in_bytes"),
-        anonymous_bytes=_table(memory / "memory.stat")["rss"],
+        anonymous_bytes=anonymous_bytes(group),
         oom_kills=_table(memory / "memory.oom_control").get("oom_kill", 0),
-        frozen=_frozen(group),
     )
 
 
@@ -86,30 +81,28 @@ def _used_v2(group: Group) -> Used:
     return Used(
         slice_cpu_s=within["usage_usec"] / 1e6,
         other_cpu_s=max(0, whole["usage_usec"] - within["usage_usec"]) / 1e6,
-        throttled_s=within.get("throttled_usec", 0) / 1e6,
         cpu_quota=None if quota_us == "max" else int(quota_us) / int(period_us),
         memory_limit_bytes=None if limit == "max" else int(limit),
         memory_bytes=now,
         memory_peak_bytes=_number(peak) if peak.exists() else now,
-        anonymous_bytes=_table(own / "memory.stat")["anon"],
+        anonymous_bytes=anonymous_bytes(group),
         oom_kills=_table(own / "memory.events").get("oom_kill", 0),
-        frozen=_frozen(group),
     )
 
 
-def _frozen(group: Group) -> bool:
-    if group.found.version == 2:
-        return _table(group.folder("cpu") / "cgroup.events").get("frozen", 0) == 1
-    state = group.folder("freezer") / "freezer.state" if group.freezable else None
-    return state is not None and state.read_text("ascii").strip() == "FROZEN"
+def anonymous_bytes(group: Group) -> int:
+    """What a board holds now that no file backs, in bytes."""
+    key = "anon" if group.found.version == 2 else "rss"
+    return _table(group.folder("memory") / "memory.stat")[key]
 
 
-def is_stopped(layout: Layout, place: Place) -> bool:
-    """Whether everything that runs on the board stands still."""
-    if layout.isolated and layout.group_of(place).freezable:
-        return _frozen(layout.group_of(place))
-    stats = [Path(f"/proc/{pid}/stat").read_text() for pid in processes(layout, place)]
-    return bool(stats) and all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+def are_stopped(pids: Iterable[int]) -> bool:
+    """Whether there are such processes, and none of them runs."""
+    states = []
+    for pid in pids:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+    return bool(states) and set(states) == {"T"}
 
 
 def link(place: Place) -> Link:
@@ -129,10 +122,7 @@ def link(place: Place) -> Link:
 
 def processes(layout: Layout, place: Place) -> set[int]:
     """The processes of a board."""
-    if layout.isolated:
-        return processes_of(layout.group_of(place).folder("memory"))
-    pid = process_in(place.pid_file)
-    return set() if pid is None else {pid}
+    return processes_of(layout.group_of(place).folder("memory"))
 
 
 def thread_called(pids: set[int], name: str) -> int | None:

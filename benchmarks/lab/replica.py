@@ -12,13 +12,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nodes.executors.base import LoadedSubnet, LoadOptions
 from nodes.executors.registry import open_executor
 from nodes.protocol.payload import Array
+
+if TYPE_CHECKING:
+    from cnn.model import Model
 
 WARM_UP = 2
 """Runs before it is ready."""
@@ -32,13 +38,33 @@ def load(graph: Path, cache: Path) -> LoadedSubnet:
     return executor.load(graph, options)
 
 
-def frame(subnet: LoadedSubnet) -> dict[str, Array]:
-    """The frame that every part of a comparison computes."""
-    random = np.random.default_rng(0)
+def frame(subnet: LoadedSubnet, seed: int = 0) -> dict[str, Array]:
+    """The frame that every part of a comparison computes, or another."""
+    random = np.random.default_rng(seed)
     return {
         name: random.standard_normal(spec.shape, dtype=np.float32).astype(spec.dtype, copy=False)
         for name, spec in subnet.inputs.items()
     }
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The whole network as one subnet, frames, and what the network makes of each."""
+
+    graph: Path
+    frames: tuple[Mapping[str, Array], ...]
+    results: tuple[Mapping[str, Array], ...]
+
+
+def reference(model: Model, folder: Path, count: int = 1) -> Reference:
+    """Cut the whole network into `folder`, and compute `count` different frames."""
+    network = model.network
+    graph = model.cut(network.layer, network.inputs, network.outputs, folder / "whole").graph
+    subnet = load(graph, folder / "cache")
+    frames = tuple(frame(subnet, seed) for seed in range(count))
+    results = tuple(dict(subnet.run(one)) for one in frames)
+    subnet.close()
+    return Reference(graph, frames, results)
 
 
 def main() -> None:

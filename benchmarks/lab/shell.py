@@ -10,10 +10,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.actions import Action, MakeFolder, MakeImage, Run, Start, Write
+from benchmarks.lab.actions import Action, MakeFolder, Run, Start, Write
 from launcher.errors import LauncherError, RunFailedError
 
 DETACH = '"$@" &'
@@ -43,9 +42,6 @@ def _perform(action: Action) -> None:
                 except OSError:
                     if action.required:
                         raise
-            case MakeImage():
-                with action.path.open("wb") as file:
-                    file.truncate(action.size_bytes)
             case Start():
                 _start(action)
     except OSError as error:
@@ -114,19 +110,6 @@ def end(pids: Iterable[int], seconds: float = 10.0) -> None:
     finally:
         for descriptor in waiting:
             os.close(descriptor)
-
-
-def started(pid: int) -> str | None:
-    """When a process began, in clock ticks since the machine's start; None if there is none."""
-    try:
-        return start_time(Path(f"/proc/{pid}/stat").read_text("ascii", "replace"))
-    except OSError:
-        return None
-
-
-def start_time(stat: str) -> str:
-    """The start time in the text of `/proc/PID/stat`."""
-    return stat.rpartition(")")[2].split()[19]
 
 
 def suppress_errors() -> contextlib.suppress:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.lab.cgroups import Hierarchies, existing
 from benchmarks.lab.layout import PREFIX, group_name, probe_name
-from benchmarks.lab.shell import LabError, end, run, start_time, started, wait_until
+from benchmarks.lab.shell import LabError, end, run, wait_until
 
 NAMESPACES = Path("/run/netns")
 REMOVE_S = 10.0
@@ -43,7 +43,7 @@ def find(lab: str, folder: Path, found: Hierarchies | None) -> Traces:
     groups = tuple(existing(found, names)) if found is not None else ()
     interface = f"{PREFIX}{lab}"
     return Traces(
-        processes=tuple(sorted(_processes(namespaces, groups, folder))),
+        processes=tuple(sorted(_processes(namespaces, groups))),
         mounts=mounts_below(folder, Path("/proc/self/mountinfo").read_text()),
         interfaces=(interface,) if Path("/sys/class/net", interface).exists() else (),
         namespaces=namespaces,
@@ -55,8 +55,6 @@ def find(lab: str, folder: Path, found: Hierarchies | None) -> Traces:
 def remove(lab: str, folder: Path, found: Hierarchies | None) -> Traces:
     """Remove them all, and say what there was; raises `LabError` if something stays."""
     traces = first = find(lab, folder, found)
-    for group in traces.groups:
-        _thaw(group)
     while traces.processes:  # a process may have started another one meanwhile
         end(traces.processes)
         traces = find(lab, folder, found)
@@ -87,16 +85,6 @@ def processes_of(group: Path) -> set[int]:
         with contextlib.suppress(OSError):
             found.update(int(line) for line in file.read_text("ascii").split())
     return found
-
-
-def process_in(pid_file: Path) -> int | None:
-    """The process that left this file, if it still runs."""
-    try:
-        stat = pid_file.read_text("ascii")
-        pid = int(stat.split()[0])
-        return pid if started(pid) == start_time(stat) else None
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def mounts_below(folder: Path, mountinfo: str) -> tuple[Path, ...]:
@@ -132,9 +120,7 @@ def _namespaces(group: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name.startswith((f"{group}-", f"{group}."))))
 
 
-def _processes(
-    namespaces: tuple[str, ...], groups: tuple[Path, ...], folder: Path
-) -> Iterator[int]:
+def _processes(namespaces: tuple[str, ...], groups: tuple[Path, ...]) -> Iterator[int]:
     found: set[int] = set()
     for group in groups:
         found |= processes_of(group)
@@ -142,10 +128,6 @@ def _processes(
     for entry in os.listdir("/proc") if inodes else ():
         if entry.isdigit() and _namespace_of(entry) in inodes:
             found.add(int(entry))
-    for file in folder.glob("*/agent.stat"):
-        pid = process_in(file)
-        if pid is not None:
-            found.add(pid)
     return (pid for pid in found if pid != os.getpid())
 
 
@@ -154,12 +136,6 @@ def _namespace_of(pid: str) -> int | None:
         return os.stat(f"/proc/{pid}/ns/net").st_ino
     except OSError:
         return None
-
-
-def _thaw(group: Path) -> None:
-    for name, text in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
-        if (group / name).exists():
-            (group / name).write_text(text, "ascii")
 
 
 def _removed(group: Path) -> bool:

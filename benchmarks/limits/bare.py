@@ -7,16 +7,14 @@ reports the CPU time that its process used per message.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import subprocess
 import sys
 import time
-from types import TracebackType
 
 import numpy as np
 import zmq
 
+from benchmarks.programs import Program
 from nodes.host.heap import keep_one_heap
 
 ARRAYS = 4
@@ -30,78 +28,48 @@ WARM = 20
 class Relayed:
     """The three processes, as a context manager. Bursts run one after the other."""
 
-    def __init__(self, size_bytes: int, address: str) -> None:
-        """`address` has a place for a name, such as `ipc:///tmp/x/{}`, or is a TCP address with a
-        wildcard port."""
+    def __init__(self, size_bytes: int) -> None:
         self._size = size_bytes
-        self._address = address
 
     def __enter__(self) -> Relayed:
         self._sink = self._start("sink")
-        at_sink = self._answer(self._sink)
-        self._relay = self._start("relay", at_sink)
-        at_relay = self._answer(self._relay)
-        self._source = self._start("source", at_relay)
+        self._relay = self._start("relay", self._sink.hear())
+        self._source = self._start("source", self._relay.hear())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in (self._source, self._relay, self._sink):
-            assert child.stdin is not None
-            child.stdin.close()
-        for child in (self._source, self._relay, self._sink):
-            child.wait()
+            child.close()
 
-    def _start(self, part: str, peer: str = "") -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.limits.bare", part, str(self._size),
-             self._address.format(part), peer],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def _answer(self, child: subprocess.Popen[str]) -> str:
-        assert child.stdout is not None
-        return child.stdout.readline().strip()
+    def _start(self, part: str, peer: str = "") -> Program:
+        return Program.python("-m", "benchmarks.limits.bare", part, str(self._size), peer)
 
     def burst(self, messages: int, pace_s: float = 0.0) -> float:
         """CPU seconds of the relay per message, when one is sent every `pace_s` seconds."""
         for child in (self._sink, self._relay, self._source):
-            assert child.stdin is not None
-            child.stdin.write(f"{messages + WARM} {pace_s}\n")
-            child.stdin.flush()
-        cpu_s = float(self._answer(self._relay))
-        self._answer(self._sink)
-        self._answer(self._source)
+            child.tell(f"{messages + WARM} {pace_s}")
+        _, cpu_s, _ = (float(child.hear()) for child in (self._sink, self._relay, self._source))
         return cpu_s / messages
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One of the processes; started by `Relayed`.")
-    parser.add_argument("part", choices=("source", "relay", "sink"))
-    parser.add_argument("size", type=int)
-    parser.add_argument("address")
-    parser.add_argument("peer")
-    options = parser.parse_args()
+    part, size, peer = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     keep_one_heap()  # as an agent does it
     gc.freeze()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-    waiting = max(2, min(1000, UNDER_WAY_BYTES // options.size))
+    waiting = max(2, min(1000, UNDER_WAY_BYTES // size))
     pull.set_hwm(waiting)
     push.set_hwm(waiting)
-    if options.part != "source":
-        pull.bind(options.address)
+    if part != "source":
+        pull.bind("tcp://127.0.0.1:*")
         print(pull.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
-    if options.part != "sink":
-        push.connect(options.peer)
-    arrays = [np.full(options.size // 4, k, np.float32) for k in range(ARRAYS)]
+    if part != "sink":
+        push.connect(peer)
+    arrays = [np.full(size // 4, k, np.float32) for k in range(ARRAYS)]
     for line in sys.stdin:
         count, pace_s = line.split()
-        print(_burst(options.part, pull, push, arrays, int(count), float(pace_s)), flush=True)
+        print(_burst(part, pull, push, arrays, int(count), float(pace_s)), flush=True)
     context.destroy(linger=0)
 
 

@@ -8,7 +8,6 @@ layer that it has, and sends one tensor.
 from __future__ import annotations
 
 import contextlib
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -19,13 +18,15 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from benchmarks.programs import free_port
 from cnn import Model, read
 from launcher.config.run import RunConfig
 from launcher.run import runtime
 from launcher.run.frame_list import listed
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import run
-from launcher.run.runtime import Array, Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
+from launcher.run.runtime import Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
+from nodes.protocol.payload import Array
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -98,23 +99,20 @@ class Frames:
 
 
 @contextlib.contextmanager
-def made_chain(elements: int, layers: int, devices: int) -> Iterator[Chain]:
-    """The chain's files in a directory of their own, which is removed afterwards."""
+def made_chain(elements: int, devices: int) -> Iterator[Chain]:
+    """A chain of a layer per device; its files are removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="chain-") as directory:
         place = Path(directory)
-        model = read(write_chain(place / "chain.onnx", elements, layers))
+        model = read(write_chain(place / "chain.onnx", elements, devices))
         names = [f"n{number}" for number in range(devices)]
-        assignment = {
-            layer.name: names[number * devices // layers]
-            for number, layer in enumerate(model.network.layers)
-        }
+        layers = (layer.name for layer in model.network.layers)
         plan = make_plan(
             model.network,
             model.digest,
             tuple(Device(name) for name in names),
-            assignment,
+            dict(zip(layers, names, strict=True)),
             strategy="sequential",
-            explanation="as many layers each",
+            explanation="a layer each",
         )
         subnets = {}
         for phase in plan.phases:
@@ -125,20 +123,20 @@ def made_chain(elements: int, layers: int, devices: int) -> Iterator[Chain]:
 
 
 @contextlib.contextmanager
-def agents_of(chain: Chain, transport: str = "tcp") -> Iterator[LocalAgents]:
-    """The shipped agents, one per node, on `tcp` (loopback) or `ipc`; ended on the way out."""
-    with started(chain.nodes, chain.place, transport) as agents:
+def agents_of(chain: Chain) -> Iterator[LocalAgents]:
+    """The shipped agents, one per node, on loopback; ended on the way out."""
+    with started(chain.nodes, chain.place, "tcp") as agents:
         yield agents
 
 
 @contextlib.contextmanager
-def started(nodes: tuple[Node, ...], place: Path, transport: str = "tcp") -> Iterator[LocalAgents]:
+def started(nodes: tuple[Node, ...], place: Path, transport: str) -> Iterator[LocalAgents]:
     """The shipped agents of these nodes, with a cache under `place` that they share."""
     agents = LocalAgents()
     try:
         for node in nodes:
             address = (
-                f"tcp://127.0.0.1:{_free_port()}"
+                f"tcp://127.0.0.1:{free_port()}"
                 if transport == "tcp"
                 else f"ipc://{place}/{node.name}"
             )
@@ -146,9 +144,3 @@ def started(nodes: tuple[Node, ...], place: Path, transport: str = "tcp") -> Ite
         yield agents
     finally:
         agents.end()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,22 +15,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks.limits.bare import Relayed
-from benchmarks.limits.chain import BYTES_PER_ELEMENT, Chain, Frames, agents_of, made_chain
+from benchmarks.limits.chain import BYTES_PER_ELEMENT, Frames, agents_of, made_chain
 from benchmarks.report import Figure, Table, report
-from launcher.run.processes import LocalAgents
 
 ASKED_US = 150.0
 ASKED_OF_BARE = 1.15
-MIDDLE = "n1"
+AGENTS, MIDDLE = 3, "n1"
 
-BARE_MESSAGES = {1024: 3000, 100_000: 2000}
-FRAMES = {1024: 1500, 100_000: 800, 1_000_000: 300, 12_800_000: 60}
+FRAMES = {1024: 1500, 100_000: 800, 1_000_000: 300}
 """Sizes of a tensor in bytes, and how many go by flat out."""
 
-PACED = 100
-PACE_S = 0.02
-LARGE_PACE_S = 0.05
-"""Frames with a pause, and the time from one to the next; of large tensors."""
+PACED, PACE_S = 100, 0.02
+"""Frames with a pause, and the time from one to the next."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +43,13 @@ class Turn:
         return self.agent_us - ASKED_OF_BARE * self.bare_us
 
 
-def measure(rounds: int, transport: str, sizes: tuple[int, ...]) -> dict[str, Any]:
+def measure(rounds: int) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
     figures, rows, raw = [], [], {}
-    for size in sizes:
-        for paced in (False, True):
-            turns = _turns(size, paced, rounds, transport)
-            what = f"{size_text(size)}, {'with pauses' if paced else 'flat out'}"
+    for size, flat_out in FRAMES.items():
+        for frames, pace_s, how in ((flat_out, 0.0, "flat out"), (PACED, PACE_S, "with pauses")):
+            turns = _turns(size, frames, pace_s, rounds)
+            what = f"{size_text(size)}, {how}"
             figures.append(
                 Figure.of(
                     f"CPU per firing beyond {ASKED_OF_BARE:g} × bare pyzmq, {what}",
@@ -70,7 +66,7 @@ def measure(rounds: int, transport: str, sizes: tuple[int, ...]) -> dict[str, An
         "firing",
         "CPU of an agent per firing",
         figures,
-        settings={"rounds": rounds, "transport": transport, "agents": 3},
+        settings={"rounds": rounds, "agents": AGENTS},
         notes=["The agent in the middle of three; a firing takes one tensor in and sends one out."],
         tables=[Table("Medians", titles, tuple(rows))],
         data={"turns": raw},
@@ -82,25 +78,18 @@ def size_text(size: int) -> str:
     return f"{size / 1e6:g} MB" if size >= 1e6 else f"{round(size / 1000)} kB"
 
 
-def _turns(size: int, paced: bool, rounds: int, transport: str) -> list[Turn]:
-    pace_s = 0.0 if not paced else LARGE_PACE_S if size > 5e6 else PACE_S
-    frames = PACED if paced else FRAMES.get(size, 200)
-    messages = PACED if paced else BARE_MESSAGES.get(size, frames)
+def _turns(size: int, frames: int, pace_s: float, rounds: int) -> list[Turn]:
+    """Take turns, the first of which does not count."""
+    turns = []
     with (
-        made_chain(size // BYTES_PER_ELEMENT, 3, 3) as chain,
-        agents_of(chain, transport) as agents,
+        made_chain(size // BYTES_PER_ELEMENT, AGENTS) as chain,
+        agents_of(chain) as agents,
+        Relayed(size) as relayed,
     ):
-        address = "tcp://127.0.0.1:*" if transport == "tcp" else f"ipc://{chain.place}/{{}}"
-        with Relayed(size, address) as relayed:
-            turns = []
-            for _ in range(rounds + 1):
-                bare_s = relayed.burst(messages, pace_s)
-                agent_us, engine_us = _firing_us(chain, agents, Frames(chain, frames, pace_s))
-                turns.append(Turn(agent_us, engine_us, bare_s * 1e6))
+        for _ in range(rounds + 1):
+            bare_s = relayed.burst(2 * frames, pace_s)
+            stats = chain.stream(agents, Frames(chain, frames, pace_s)).stats[MIDDLE]
+            firings, engine_s = sum(stats.firings), sum(stats.phase_cpu_s)
+            spent_s = (stats.cpu_s - engine_s, engine_s)
+            turns.append(Turn(*(s / firings * 1e6 for s in spent_s), bare_s * 1e6))
     return turns[1:]
-
-
-def _firing_us(chain: Chain, agents: LocalAgents, frames: Frames) -> tuple[float, float]:
-    stats = chain.stream(agents, frames).stats[MIDDLE]
-    firings, engine_s = sum(stats.firings), sum(stats.phase_cpu_s)
-    return (stats.cpu_s - engine_s) / firings * 1e6, engine_s / firings * 1e6

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.limits.chain import Frames, agents_of, made_chain
 from benchmarks.processes import rss_bytes
 from benchmarks.report import Figure, report
-from launcher.run.processes import LocalAgents
 
-ELEMENTS = 1024
-SAMPLES = 200
+DEVICES, ELEMENTS, SAMPLES = 10, 1024, 200
 ASKED_GROWTH = 1.10
 """How much longer the last quarter of frames may take than the first."""
 
@@ -19,46 +18,33 @@ ASKED_BYTES = 1 << 20
 """How much more memory an agent may have in the last quarter than in the first."""
 
 
-class Samples:
-    """Resident bytes of every agent, taken every so many results."""
-
-    def __init__(self, agents: LocalAgents, frames: int) -> None:
-        self._agents = agents
-        self._every = max(1, frames // SAMPLES)
-        self.rss_bytes: dict[str, list[int]] = {name: [] for name in agents}
-
-    def result(self, number: int, _: object) -> None:
-        if number % self._every:
-            return
-        for name, agent in self._agents.items():
-            self.rss_bytes[name].append(rss_bytes(agent.pid))
-
-
-def measure(frames: int, devices: int) -> dict[str, Any]:
+def measure(frames: int) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
-    with made_chain(ELEMENTS, devices, devices) as chain, agents_of(chain) as agents:
+    with made_chain(ELEMENTS, DEVICES) as chain, agents_of(chain) as agents:
+        held: dict[str, list[int]] = {name: [] for name in agents}
+
+        def sample(number: int, _: object) -> None:
+            if number % max(1, frames // SAMPLES) == 0:
+                for name, agent in agents.items():
+                    held[name].append(rss_bytes(agent.pid))
+
         chain.stream(agents, Frames(chain, 100))
-        samples = Samples(agents, frames)
-        result = chain.stream(agents, Frames(chain, frames), samples.result)
-    latency_s = [came - left for came, left in zip(result.received_s, result.sent_s, strict=True)]
-    quarter = frames // 4
-    first, last = latency_s[:quarter], latency_s[-quarter:]
-    ms = {
-        name: (median(part) * 1e3, quantiles(part, n=100)[98] * 1e3)
-        for name, part in (("first", first), ("last", last))
-    }
-    memory = {name: _quarters(values) for name, values in samples.rss_bytes.items()}
-    grown = max(last - first for first, last in memory.values())
+        result = chain.stream(agents, Frames(chain, frames), sample)
+    latency_ms = [
+        1e3 * (came - left) for came, left in zip(result.received_s, result.sent_s, strict=True)
+    ]
+    first, last = _quarters(latency_ms)
+    memory = {name: [median(part) for part in _quarters(sizes)] for name, sizes in held.items()}
+    grown = int(max(last - first for first, last in memory.values()))
     rate = (frames - 1) / (result.received_s[-1] - result.received_s[0])
     figures = [
         Figure("frames", frames),
         Figure("frames per second", round(rate, 1), "1/s"),
-        Figure("latency, median of the first quarter", round(ms["first"][0], 3), "ms"),
-        Figure("latency, median of the last quarter", round(ms["last"][0], 3), "ms"),
-        Figure("latency, last quarter ÷ first", round(ms["last"][0] / ms["first"][0], 3),
+        Figure("latency, last quarter ÷ first", round(median(last) / median(first), 3),
                at_most=ASKED_GROWTH),
-        Figure("latency, 99 % of the first quarter", round(ms["first"][1], 3), "ms"),
-        Figure("latency, 99 % of the last quarter", round(ms["last"][1], 3), "ms"),
+        *(Figure(f"latency, 99 % of the {name} quarter", round(quantiles(part, n=100)[98], 3), "ms",
+                 note=f"median {median(part):.3f} ms")
+          for name, part in (("first", first), ("last", last))),
         Figure("resident memory of an agent, last quarter − first, the largest", grown, "bytes",
                at_most=ASKED_BYTES),
     ]  # fmt: skip
@@ -66,13 +52,13 @@ def measure(frames: int, devices: int) -> dict[str, Any]:
         "steady",
         "A long stream",
         figures,
-        settings={"devices": devices, "tensor_bytes": ELEMENTS * 4},
+        settings={"devices": DEVICES, "tensor_bytes": ELEMENTS * 4},
         notes=["One stream; quarters of it are compared, each by the median of its frames."],
-        data={"rss_bytes": {name: list(quarters) for name, quarters in memory.items()}},
+        data={"rss_bytes": memory},
     )
 
 
-def _quarters(values: list[int]) -> tuple[int, int]:
-    """Medians of the first quarter and of the last."""
+def _quarters(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The first quarter and the last."""
     quarter = max(1, len(values) // 4)
-    return int(median(values[:quarter])), int(median(values[-quarter:]))
+    return values[:quarter], values[-quarter:]

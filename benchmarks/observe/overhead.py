@@ -9,86 +9,81 @@ too, but draws nothing.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import re
+import json
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.daemon import Daemon
+from benchmarks.programs import Program, free_port
 from benchmarks.report import Figure, report
-from benchmarks.serving.cost import a_frame, served
+from benchmarks.serving.cost import a_frame, figure, pairs, served
 from benchmarks.serving.server import DIGITS
 from benchmarks.undisturbed import undisturbed
 from launcher.progress import open_progress
 from launcher.run.request import Request
-from launcher.serve.own_routes import SHOWN_PATH
+from launcher.serve.over_http.own_routes import SHOWN_PATH
 from launcher.streaming.live_cluster import LiveCluster, open_cluster
+from launcher.threads import Repeated
 from launcher.view.json_form import VIEW_PATH
 from nodes.host.heap import keep_one_heap
 
 MODELS = {"digits": str(DIGITS / "digits.onnx"), "squeezenet": "onnx-wheel:squeezenet"}
-LOOKS = {"metrics": "/metrics", "top": VIEW_PATH, "page": SHOWN_PATH}
-"""What is fetched from the server for each way to look at it."""
+LOOKS = ("/metrics", VIEW_PATH, SHOWN_PATH)
+"""What is fetched from the server: metrics, what `launch top` shows, and the page."""
 
-LOOK_EVERY_S = 1.0
+NODES, LOOK_EVERY_S = 3, 1.0
 KEPT = 0.98
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
+def measure(rounds: int, seconds: float) -> dict[str, Any]:
     """The ratio for each model, with the quartiles of its pairs."""
     keep_one_heap()
     figures: list[Figure] = []
     with undisturbed() as how:
-        for name in given.models:
-            figures += _of_model(name, MODELS.get(name, name), given)
-    settings = {"nodes": given.nodes, "rounds": given.rounds, "seconds": given.seconds}
-    settings |= {"looked at every": f"{LOOK_EVERY_S:g} s", "undisturbed": how}
-    settings |= {"looks": " ".join(given.looks)}
+        for name, path in MODELS.items():
+            figures += _of_model(name, path, rounds, seconds)
+    settings = {"nodes": NODES, "rounds": rounds, "seconds": seconds, "undisturbed": how}
+    settings |= {"looked at every": f"{LOOK_EVERY_S:g} s", "looks": " ".join(LOOKS)}
     return report("observe-overhead", "What looking at a cluster costs", figures, settings=settings)
 
 
-def _of_model(name: str, path: str, given: argparse.Namespace) -> Iterator[Figure]:
+def _of_model(name: str, path: str, rounds: int, seconds: float) -> Iterator[Figure]:
     with ExitStack() as stack:
-        plain, _ = stack.enter_context(_cluster(path, given.nodes, ()))
-        seen, pages = stack.enter_context(
-            _cluster(path, given.nodes, ("--metrics", "127.0.0.1:0", "--log-format", "json"))
-        )
+        plain = stack.enter_context(_cluster(path, ()))
+        metrics = [free_port() for _ in range(NODES)]
+        seen = stack.enter_context(_cluster(path, ("--log-format", "json"), metrics))
         ports = stack.enter_context(served(seen))
-        looks = [f"http://127.0.0.1:{ports['http']}{LOOKS[look]}" for look in given.looks]
-        pages = (*looks, *(pages if "metrics" in given.looks else ()))
-        for warm_up in (plain, seen):
-            _rate(warm_up, given.seconds / 2)
-        pairs, scraper = [], Scraper(pages)
+        pages = [f"http://127.0.0.1:{ports['http']}{look}" for look in LOOKS]
+        pages += [f"http://127.0.0.1:{port}/metrics" for port in metrics]
+        scraper = Program.python("-c", SCRAPER, *pages)
         stack.callback(scraper.close)
-        for number in range(given.rounds):
-            for is_seen in (number % 2 == 0, number % 2 == 1):
-                if is_seen:
-                    scraper.begin()
-                    looked = _rate(seen, given.seconds)
-                    scraper.end()
-                else:
-                    alone = _rate(plain, given.seconds)
-            pairs.append((alone, looked))
-    ratios = [looked / alone for alone, looked in pairs]
-    low, middle, high = statistics.quantiles(ratios)
-    rate = statistics.median(alone for alone, _ in pairs)
-    yield Figure(f"{name}, not looked at", round(rate, 1), "frames/s")
+        scraper.ready()
+        looks = 0
+
+        def look() -> None:
+            nonlocal looks
+            scraper.tell()
+            assert scraper.hear() == "read"
+            looks += 1
+
+        def looked_at() -> float:
+            with Repeated(look, lambda: LOOK_EVERY_S, "looking"):
+                return _rate(seen, seconds)
+
+        found = pairs(lambda: _rate(plain, seconds), looked_at, rounds)
     yield Figure(
-        f"{name}, looked at ÷ not",
-        round(middle, 4),
-        at_least=KEPT,
-        low=round(low, 4),
-        high=round(high, 4),
-        note=f"{scraper.count} looks at {len(pages)} addresses",
+        f"{name}, not looked at", round(statistics.median(a for a, _ in found), 1), "frames/s"
     )
+    note = f"{looks} looks at {len(pages)} addresses"
+    ratios = [looked / alone for alone, looked in found]
+    yield figure(f"{name}, looked at ÷ not", ratios, at_least=KEPT, note=note)
 
 
 def _rate(cluster: LiveCluster, seconds: float) -> float:
@@ -121,81 +116,29 @@ while sys.stdin.readline():
 """Reads all pages once for each line of its input; a process of its own, as Prometheus is."""
 
 
-class Scraper:
-    """Reads `pages` once per second between `begin` and `end`."""
-
-    def __init__(self, pages: Sequence[str]) -> None:
-        self.count = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SCRAPER, *pages],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread()
-
-    def begin(self) -> None:
-        self._stopped.clear()
-        self._thread = threading.Thread(target=self._scrape)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def close(self) -> None:
-        self._process.communicate()
-
-    def _scrape(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        while not self._stopped.wait(LOOK_EVERY_S):
-            self._process.stdin.write("\n")
-            assert self._process.stdout.readline() == "read\n"
-            self.count += 1
-
-
 @contextmanager
 def _cluster(
-    model: str, nodes: int, options: Sequence[str]
-) -> Iterator[tuple[LiveCluster, tuple[str, ...]]]:
-    """A cluster of agents that were started with these options, and the pages of their metrics."""
+    model: str, options: Sequence[str], metrics: Sequence[int] = ()
+) -> Iterator[LiveCluster]:
+    """A cluster of agents that were started with these options, and serve metrics at these ports of
+    loopback."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        boards = [stack.enter_context(_board(folder / f"n{n}", options)) for n in range(nodes)]
-        text = "".join(f"  - {{name: n{n}, address: '{b[0]}'}}\n" for n, b in enumerate(boards))
+        names = [f"n{number}" for number in range(NODES)]
+        nodes = [{"name": n, "address": f"tcp://127.0.0.1:{free_port()}"} for n in names]
+        for number, node in enumerate(nodes):
+            command = [sys.executable, "-m", "nodes.cli", "--listen", node["address"], *options]
+            command += ["--cache", str(folder / f"cache{number}")]
+            command += ["--metrics", f"127.0.0.1:{metrics[number]}"] if metrics else []
+            agent = Daemon(node["name"], command, folder, {}, rest_s=lambda: 0.0)
+            stack.callback(agent.end)
+        data = {
+            "model": {"path": model, "name": "model"},
+            "strategy": "sequential",
+            "recovery": {"adapt": False},
+            "nodes": nodes,
+        }
         target = folder / "cluster.yaml"
-        target.write_text(
-            f"model: {{path: '{model}', name: model}}\nstrategy: sequential\n"
-            f"recovery: {{adapt: false}}\nnodes:\n{text}"
-        )
+        target.write_text(json.dumps(data), "utf-8")  # JSON is YAML
         progress = stack.enter_context(open_progress())
-        cluster = stack.enter_context(open_cluster(Request(target), progress, most=64))
-        yield cluster, tuple(page for _, page in boards if page)
-
-
-@contextmanager
-def _board(cache: Path, options: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """An agent: its control address, and the page of its metrics if it has one."""
-    command = [sys.executable, "-m", "nodes.cli", "--listen", "tcp://127.0.0.1:0"]
-    log = cache.with_suffix(".log")
-    with log.open("w") as written:
-        agent = subprocess.Popen(
-            [*command, "--cache", str(cache), "--exit-with-parent", *options],
-            stdin=subprocess.PIPE,
-            stderr=written,
-        )
-    try:
-        until_s = time.monotonic() + 60
-        while (found := re.search(r"control (\S+),", log.read_text())) is None:
-            assert agent.poll() is None, log.read_text()
-            assert time.monotonic() < until_s, "the agent does not say that it is ready"
-            time.sleep(0.05)
-        page = re.search(r"metrics (\S+),", log.read_text())
-        yield found[1], f"http://{page[1]}/metrics" if page else ""
-    finally:
-        agent.communicate()
+        yield stack.enter_context(open_cluster(Request(target), progress, most=64))

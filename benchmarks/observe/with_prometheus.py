@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -24,16 +23,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime as ort
-
+from benchmarks.programs import free_port
 from benchmarks.report import Figure, report
-from benchmarks.serving.asking import Asked, ask_all
+from benchmarks.service.server import answers, frames
+from benchmarks.serving.clients import Asked, Clients
 from benchmarks.serving.server import DIGITS, ROOT, Serving
 
 RULES = ROOT / "deploy" / "prometheus"
 ALERT = "CsdfEdgeNodeLost"
-CLIENTS = 4
+CLIENTS, FRAMES = 4, 32
 WITHIN = 0.01
 ALERT_S = 15.0
 
@@ -49,9 +47,9 @@ def measure(minutes: float) -> dict[str, Any]:
         server = stack.enter_context(_prometheus(folder, serving.http))
         with _asking(serving) as asked:
             time.sleep(10.0)  # agents and clients warm up
-            began_s, before = time.monotonic(), asked.answers
+            began_s, before = time.monotonic(), len(asked.answers)
             time.sleep(60 * minutes)
-            seconds, count = time.monotonic() - began_s, asked.answers - before
+            seconds, count = time.monotonic() - began_s, len(asked.answers) - before
             theirs = _rate(server, int(seconds))
         ours = count / seconds
         killed_s = time.monotonic()
@@ -78,29 +76,18 @@ def _version() -> str:
 @contextmanager
 def _asking(serving: Serving) -> Iterator[Asked]:
     """Clients that ask without a pause while the context lasts."""
-    images = np.load(DIGITS / "test_images.npy")[:32, None].astype(np.float32)
-    frames = [{"image": image} for image in images]
-    whole = ort.InferenceSession(DIGITS / "digits.onnx", providers=["CPUExecutionProvider"])
-    wanted = [{"probabilities": whole.run(["probabilities"], frame)[0]} for frame in frames]
-    asked, stopped = Asked(), threading.Event()
+    wanted = {1: answers(DIGITS / "digits.onnx", FRAMES)}
+    clients = Clients([("grpc", serving.grpc)] * CLIENTS, "digits", frames(FRAMES), wanted)
+    stopped = threading.Event()
 
     async def ask() -> None:
-        while not stopped.is_set():
-            await ask_all(
-                serving.grpc,
-                "grpc",
-                "digits",
-                frames,
-                wanted,
-                clients=CLIENTS,
-                each=50,
-                asked=asked,
-            )
+        async with clients:
+            await asyncio.to_thread(stopped.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(ask()))
     thread.start()
     try:
-        yield asked
+        yield clients.asked
     finally:
         stopped.set()
         thread.join()
@@ -112,9 +99,7 @@ def _prometheus(folder: Path, target: str) -> Iterator[str]:
     config = (RULES / "prometheus.yml").read_text().replace("127.0.0.1:8000", target)
     (folder / "prometheus.yml").write_text(config)
     shutil.copy(RULES / "alerts.yml", folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     server = subprocess.Popen(
         [
             "prometheus",

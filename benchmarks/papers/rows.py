@@ -17,7 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
 
 Source = Literal[
     "measured here", "computed here", "recomputed from the paper's own numbers", "fitted"
@@ -30,6 +34,17 @@ RECOMPUTED: Source = "recomputed from the paper's own numbers"
 FITTED: Source = "fitted"
 
 NOTHING = "–"
+
+
+def published(paper: str) -> dict[str, Any]:
+    """Return what a paper has published (`published.yaml`)."""
+    found: dict[str, Any] = _read()[paper]
+    return found
+
+
+@cache
+def _read() -> dict[str, Any]:
+    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +107,26 @@ class Values:
 
 def compared(
     what: str,
-    theirs: Values,
-    ours: Values,
+    theirs: Values | Sequence[float],
+    ours: Values | Sequence[float],
     source: Source,
     *,
+    form: str = "",
     within: Sequence[float],
     better: Literal["more", "less"] | None = None,
     because: str,
     null: str = NOTHING,
 ) -> Row:
-    """Return a row whose verdict follows from the numbers.
+    """Return a row whose verdict follows from the numbers, which are shown by `form`.
 
     Numbers that differ by at most `within` [numbers] agree. "better" requires that none of ours is
     worse. `because` is the reason if ours differ.
 
-    >>> theirs, ours = Values.of([4.0], "{:.1f} s"), Values.of([4.05], "{:.2f} s")
-    >>> compared("time", theirs, ours, COMPUTED, within=[0.1], because="").verdict
+    >>> compared("time", [4.0], [4.05], COMPUTED, form="{:.2f} s", within=[0.1], because="").verdict
     'computed here'
     """
+    theirs = theirs if isinstance(theirs, Values) else Values.of(theirs, form)
+    ours = ours if isinstance(ours, Values) else Values.of(ours, form)
     pairs = list(zip(theirs.numbers, ours.numbers, strict=True))
     close = [abs(a - b) <= most + 1e-9 for (a, b), most in zip(pairs, within, strict=True)]
     ahead = [(b > a) if better == "more" else (b < a) for a, b in pairs]

@@ -16,13 +16,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
 import cnn
-from benchmarks.papers.rows import COMPUTED, MEASURED, Row, Section, Values, compared, impossible
+from benchmarks.papers.rows import (
+    COMPUTED,
+    MEASURED,
+    Row,
+    Section,
+    Values,
+    compared,
+    impossible,
+    published,
+)
 from benchmarks.results import FOLDER
 from benchmarks.table3.paper import NETWORKS, PAPER, Published
 from cnn.model import Model
@@ -39,13 +49,7 @@ from partition.strategies.base import Problem
 from partition.strategies.contiguous.segm import SequentialCount
 
 PAPER_NAME = "Tang & Stefanov (UCC 2021)"
-
-ONE_DEVICE: Mapping[str, tuple[int, float, float]] = {
-    "yolov2": (26, 336.2, 2.32),
-    "resnet50": (125, 298.1, 2.13),
-    "vgg16": (21, 232.8, 0.81),
-}
-"""Network → layers, MB of memory and frames per second on one device (§5)."""
+PUBLISHED = published("002")
 
 STRATEGIES: tuple[tuple[str, Objective], ...] = (
     ("vertical-paper", "both"),
@@ -120,7 +124,7 @@ def model_of(name: str) -> Model:
 def problem_of(name: str, count: int, objective: Objective = "both") -> Problem:
     """The network on boards whose engine computes it at the paper's rate."""
     model, usual = model_of(name), Device("usual")
-    factor = ONE_DEVICE[name][2] * float(layer_seconds(model.network, [usual]).sum())
+    factor = PUBLISHED["one_device"][name][2] * float(layer_seconds(model.network, [usual]).sum())
     boards = tuple(
         Device(
             f"d{i}",
@@ -134,7 +138,7 @@ def problem_of(name: str, count: int, objective: Objective = "both") -> Problem:
 
 def _alone(name: str) -> Row:
     network = model_of(name).network
-    layers, published_mb, _ = ONE_DEVICE[name]
+    layers, published_mb, _ = PUBLISHED["one_device"][name]
     ours_mb = float(layer_beta_bytes(network).sum()) / 1e6
     weights_mb = network.weight_bytes(tuple(network.layer)) / 1e6
     return compared(
@@ -226,75 +230,44 @@ def null_models(name: str, count: int) -> str:
     return "; ".join(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCell:
-    """A measured plan: `saving_percent` by Eq. 2, `measured_percent` above an idle agent."""
-
-    network: str
-    devices: int
-    strategy: str
-    speedup: float
-    saving_percent: float
-    measured_percent: float
-    file: str
-    date: str
+Stored: TypeAlias = Mapping[tuple[str, int, str], Mapping[str, Any]]
+"""Network, devices, strategy → a cell of the laboratory's results, with its `file` and `date`."""
 
 
-def stored_cells() -> tuple[StoredCell, ...]:
+def stored_cells() -> Stored:
     """Read every plan for several boards from the laboratory's results in `MEASURED_IN`."""
-    found = []
+    found: dict[tuple[str, int, str], Mapping[str, Any]] = {}
     for path in (FOLDER / name for name in MEASURED_IN):
-        if not path.exists():
-            continue
-        data = json.loads(path.read_text("utf-8"))
-        for cell in data["data"]["cells"]:
-            named = cell["cell"]
-            if named["devices"] < 2 or cell["eq2_saving_percent"] is None:
-                continue
-            found.append(
-                StoredCell(
-                    named["network"],
-                    named["devices"],
-                    shown_as(named["strategy"], named["objective"]),
-                    cell["efficiency"]["median"] * named["devices"],
-                    cell["eq2_saving_percent"],
-                    cell["saving_percent"]["median"],
-                    path.name,
-                    data["date"],
-                )
-            )
-    return tuple(found)
+        data = json.loads(path.read_text("utf-8")) if path.exists() else {"data": {"cells": []}}
+        for one in data["data"]["cells"]:
+            cell = one["cell"]
+            if cell["devices"] > 1 and one["eq2_saving_percent"] is not None:
+                how = shown_as(cell["strategy"], cell["objective"])
+                kept = {**one, "file": path.name, "date": data["date"]}
+                found.setdefault((cell["network"], cell["devices"], how), kept)
+    return found
 
 
-def measured(name: str, count: int, strategy: str, cells: Sequence[StoredCell]) -> Row:
+def measured(name: str, count: int, strategy: str, cells: Stored) -> Row:
     """Compare both columns of the paper with those of this strategy's stored plan."""
-    published = PAPER[name][count]
-    for cell in cells:
-        if (cell.network, cell.devices, cell.strategy) == (name, count, strategy):
-            break
-    else:
+    cell = cells.get((name, count, strategy))
+    if cell is None:
+        published = PAPER[name][count]
         theirs = f"{published.saving_percent:.1f} %, {published.speedup:.1f}×"
         reason = "no stored laboratory run has this plan (`python -m benchmarks.table3`)"
         return impossible(f"{count} devices", theirs, reason)
-    disturbed = (
-        "; more than n times, so others disturbed the replicas" if cell.speedup > count else ""
-    )
+    speedup = cell["efficiency"]["median"] * count
+    disturbed = "; more than n times, so others disturbed the replicas" if speedup > count else ""
     return _both_columns(
-        name, count, cell.saving_percent, cell.speedup,
-        f"measured memory {cell.measured_percent:.1f} %{disturbed}; {cell.date}, {cell.file}",
+        name, count, cell["eq2_saving_percent"], speedup,
+        f"measured memory {cell['saving_percent']['median']:.1f} %{disturbed}; {cell['date']}, "
+        f"{cell['file']}",
         predicted=False,
     )  # fmt: skip
 
 
-PUBLISHED_OTHERS: Mapping[str, tuple[str, str]] = {
-    "tiles": ("data partitioning [16]", "at most 68 %, 1.3 to 1.6× on 2 to 7 devices"),
-    "horizontal": ("horizontal partitioning [13]", "66.7 to 85.8 %, 1.2 to 1.6× on 3 to 7 devices"),
-}
-"""Strategy → what the paper calls it, and what it cites of it for YOLOv2 (§2)."""
-
-
 def _others(counts: Sequence[int]) -> Iterator[Row]:
-    for strategy, (called, theirs) in PUBLISHED_OTHERS.items():
+    for strategy, (called, theirs) in PUBLISHED["others"].items():
         for count in counts:
             problem = problem_of("yolov2", count)
             solution = find_strategy(strategy).solve(problem)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cnn.network import Tensor
 from launcher.errors import BadInputError
@@ -26,6 +27,12 @@ class Part:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """For programs that know nothing of plans."""
+        named = {"inputs": self.inputs, "outputs": self.outputs}
+        tensors = {k: [(t.name, t.dtype, t.shape) for t in some] for k, some in named.items()}
+        return {"device": self.device, "graph": str(self.graph), **tensors}
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -34,21 +41,8 @@ class Chain:
     parts: tuple[Part, ...]
 
     def write(self, path: Path) -> None:
-        """For programs that know nothing of plans: a JSON list of the parts."""
-
-        def tensors(some: Sequence[Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
-            return [(tensor.name, tensor.dtype, tensor.shape) for tensor in some]
-
-        data = [
-            asdict(part)
-            | {
-                "graph": str(part.graph),
-                "inputs": tensors(part.inputs),
-                "outputs": tensors(part.outputs),
-            }
-            for part in self.parts
-        ]
-        path.write_text(json.dumps(data, indent=1), "utf-8")
+        """Write a JSON list of the parts."""
+        path.write_text(json.dumps([part.as_json() for part in self.parts], indent=1), "utf-8")
 
 
 def chain_of(

@@ -1,10 +1,9 @@
-"""Runs the alternatives: a pyzmq script, torch's pipelining, and a single ONNX Runtime."""
+"""Runs ours and the alternatives: a pyzmq script, torch's pipelining, and one ONNX Runtime."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,18 +11,69 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import zmq
 
+from benchmarks.comparison import worst_of
+from benchmarks.lab import Lab
+from benchmarks.lab.programs import programs
+from benchmarks.lab.readings import processes
+from benchmarks.lab.runs import Planned
 from benchmarks.lab.shell import LabError
-from benchmarks.peers.boards import Boards, Program
 from benchmarks.peers.chain import Chain
-from benchmarks.peers.stages.frames import Array, difference, read_frame, read_results
+from benchmarks.peers.stages.session import packed, read_frame, read_results, unpacked
 from benchmarks.peers.turns import Counting, Turn
+from benchmarks.programs import Program, free_port
+from nodes.protocol.payload import Array
 
 STAGES = "benchmarks.peers.stages"
 PATIENCE_MS = 120_000
 """Without a result, after which a stage is thought to have ended."""
+
+HIGH_WATER_MARK = 2
+"""Frames in each of pyzmq's queues."""
+
+MICROBATCHES = 8
+"""Frames in a step of torch."""
+
+
+PORT = 6600
+"""Where a program on a board listens."""
+
+
+def host_address(lab: Lab) -> str:
+    """Where this machine can listen."""
+    host = lab.layout.host_address.partition("/")[0]
+    return f"tcp://{host}:{free_port(host)}"
+
+
+class Ours:
+    """Deploys again for each turn, as every `launch` does; nodes keep the optimised files."""
+
+    name = "csdf-edge"
+
+    def __init__(self, lab: Lab, made: Planned, chain: Chain, folder: Path) -> None:
+        places = lab.layout.places.items()
+        self._agents = {name: min(processes(lab.layout, place)) for name, place in places}
+        self._made = made
+        inputs = [tensor.name for tensor in chain.parts[0].inputs]
+        self._outputs = [tensor.name for tensor in chain.parts[-1].outputs]
+        self._frame = dict(zip(inputs, read_frame(folder), strict=True))
+        self._wanted = read_results(folder)
+
+    def run(self, frames: int, skipped: int) -> Turn:
+        """See `Peer`."""
+        counting, worst = Counting(self._agents), [0.0]
+
+        def take(number: int, outputs: Mapping[str, Array]) -> None:
+            if number == skipped:
+                counting.full()
+            results = [outputs[name] for name in self._outputs]
+            worst.append(worst_of(zip(results, self._wanted, strict=True)))
+            if number == frames - 1:  # the agents still have everything
+                counting.done()
+
+        result = self._made.stream([self._frame] * frames, take)
+        return counting.turn(result.sent_s, result.received_s, skipped, max(worst))
 
 
 class PlainZmq:
@@ -37,17 +87,16 @@ class PlainZmq:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(
-        cls, boards: Boards, chain: Chain, folder: Path, high_water_mark: int
-    ) -> Iterator[PlainZmq]:
+    def opened(cls, lab: Lab, chain: Chain, folder: Path) -> Iterator[PlainZmq]:
         """Start the stages."""
-        at_host = boards.host_address()
+        at_host = host_address(lab)
         names = [part.device for part in chain.parts]
-        following = [*(boards.address(name) for name in names[1:]), at_host]
+        at = {name: f"tcp://{lab.place(name).host}:{PORT}" for name in names}
+        following = [*(at[name] for name in names[1:]), at_host]
         commands = {
             name: (
                 *(sys.executable, "-m", f"{STAGES}.zmq_stage", str(folder / "chain.json")),
-                *(str(number), boards.address(name), following[number], str(high_water_mark)),
+                *(str(number), at[name], following[number], str(HIGH_WATER_MARK)),
             )
             for number, name in enumerate(names)
         }
@@ -55,19 +104,17 @@ class PlainZmq:
             zmq.Context() as context,
             context.socket(zmq.PUSH) as push,
             context.socket(zmq.PULL) as pull,
-            boards.programs(commands) as programs,
+            programs(lab, commands) as started,
         ):
-            push.sndhwm = pull.rcvhwm = high_water_mark
+            push.sndhwm = pull.rcvhwm = HIGH_WATER_MARK
             push.linger = 0
             pull.bind(at_host)
-            push.connect(boards.address(names[0]))
-            yield cls(programs, push, pull, folder)
+            push.connect(at[names[0]])
+            yield cls(started, push, pull, folder)
 
     def run(self, frames: int, skipped: int) -> Turn:
         """See `Peer`."""
-        counting = Counting(
-            {name: program.pid for name, program in self._programs.items()}, [os.getpid()]
-        )
+        counting = Counting({name: program.pid for name, program in self._programs.items()})
         sent: list[float] = []
         received: list[float] = []
         worst = 0.0
@@ -79,31 +126,18 @@ class PlainZmq:
             if not ready:
                 raise LabError(f"the pyzmq script gave no result for {PATIENCE_MS / 1000:g} s")
             if self._push in ready:
-                self._send(len(sent))
+                self._push.send_multipart(packed(self._frame), copy=False)
                 sent.append(time.monotonic())
                 if len(sent) == frames:
                     poller.unregister(self._push)
             if self._pull in ready:
-                worst = max(worst, difference(self._receive(len(received)), self._wanted))
+                results = unpacked(self._pull.recv_multipart(copy=False))
+                worst = max(worst, worst_of(zip(results, self._wanted, strict=True)))
                 received.append(time.monotonic())
                 if len(received) == skipped + 1:
                     counting.full()
         counting.done()
         return counting.turn(sent, received, skipped, worst)
-
-    def _send(self, number: int) -> None:
-        tensors = [(str(array.dtype), array.shape) for array in self._frame]
-        header = json.dumps({"frame": number, "tensors": tensors}).encode()
-        self._push.send_multipart([header, *self._frame], copy=False)
-
-    def _receive(self, number: int) -> list[Array]:
-        first, *parts = self._pull.recv_multipart(copy=False)
-        header = json.loads(first.bytes)
-        assert header["frame"] == number
-        return [
-            np.frombuffer(part.buffer, dtype).reshape(shape)
-            for part, (dtype, shape) in zip(parts, header["tensors"], strict=True)
-        ]
 
 
 class TorchGloo:
@@ -111,41 +145,36 @@ class TorchGloo:
 
     name = "torch pipelining"
 
-    def __init__(
-        self, programs: Mapping[str, Program], boards: tuple[str, ...], microbatches: int
-    ) -> None:
-        self._programs, self._boards, self._microbatches = programs, boards, microbatches
+    def __init__(self, programs: Mapping[str, Program], boards: tuple[str, ...]) -> None:
+        self._programs, self._boards = programs, boards
 
     @classmethod
     @contextlib.contextmanager
-    def opened(
-        cls, boards: Boards, chain: Chain, folder: Path, python: str, microbatches: int
-    ) -> Iterator[TorchGloo]:
+    def opened(cls, lab: Lab, chain: Chain, folder: Path, python: str) -> Iterator[TorchGloo]:
         """Start source, stages and sink, which find each other."""
         names = tuple(part.device for part in chain.parts)
-        rendezvous = boards.host_address()
+        rendezvous = host_address(lab)
 
         def command(rank: int) -> tuple[str, ...]:
             return (
                 *(python, "-m", f"{STAGES}.torch_stage", str(folder / "chain.json")),
-                *(str(rank), rendezvous, str(microbatches)),
+                *(str(rank), rendezvous, str(MICROBATCHES)),
             )
 
         stages = {name: command(rank) for rank, name in enumerate(names, 1)}
         host = {"source": command(0), "sink": command(len(names) + 1)}
-        quiet = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        with boards.programs(stages, host, quiet) as programs:
-            yield cls(programs, names, microbatches)
+        variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        variables |= {"GLOO_SOCKET_IFNAME": "{interface}"}
+        with programs(lab, stages, host, variables) as started:
+            yield cls(started, names)
 
     def run(self, frames: int, skipped: int) -> Turn:
         """See `Peer`; frames are rounded up to whole steps."""
-        steps = -(-frames // self._microbatches)
+        steps = -(-frames // MICROBATCHES)
         source, sink = self._programs["source"], self._programs["sink"]
-        counting = Counting(
-            {name: self._programs[name].pid for name in self._boards}, [source.pid, sink.pid]
-        )
+        counting = Counting({name: self._programs[name].pid for name in self._boards})
         for program in self._programs.values():
-            program.tell(f"{steps * self._microbatches} {skipped}")
+            program.tell(f"{steps * MICROBATCHES} {skipped}")
         assert sink.hear() == "full"
         counting.full()
         answer = json.loads(sink.hear())
@@ -174,21 +203,21 @@ class WholeModel:
 
     name = "one ONNX Runtime"
 
-    def __init__(self, program: Program, board: str) -> None:
-        self._program, self._board = program, board
+    def __init__(self, program: Program) -> None:
+        self._program = program
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, boards: Boards, folder: Path) -> Iterator[WholeModel]:
+    def opened(cls, lab: Lab, folder: Path) -> Iterator[WholeModel]:
         """Start it on the first board."""
-        board = boards.names[0]
         argv = (sys.executable, "-m", f"{STAGES}.whole_model", str(folder / "whole.json"))
-        with boards.programs({board: argv}) as programs:
-            yield cls(programs[board], board)
+        board = next(iter(lab.layout.places))
+        with programs(lab, {board: argv}) as started:
+            yield cls(started[board])
 
     def run(self, frames: int, skipped: int) -> Turn:
         """See `Peer`."""
-        counting = Counting({self._board: self._program.pid}, [])
+        counting = Counting({"": self._program.pid})
         self._program.tell(f"{frames} {skipped}")
         assert self._program.hear() == "full"
         counting.full()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +14,8 @@ import onnxruntime as ort
 import yaml
 from onnx import numpy_helper
 
-from benchmarks.processes import agents_of
-from benchmarks.serving.server import DIGITS, WAIT_S
+from benchmarks.serving.server import DIGITS, LAUNCH, Server
 
-LAUNCH = (sys.executable, "-m", "launcher.commands.launch")
 CHANGE_S = 180.0
 
 
@@ -55,6 +49,16 @@ def whole(path: Path, count: int) -> list[np.ndarray[Any, Any]]:
     return [session.run(None, {"image": image})[0] for image in images()[:count]]
 
 
+def frames(count: int) -> list[dict[str, Any]]:
+    """The first frames, as clients send them."""
+    return [{"image": image} for image in images()[:count]]
+
+
+def answers(path: Path, count: int) -> list[dict[str, Any]]:
+    """What a version's clients must be answered to the first frames."""
+    return [{"probabilities": result} for result in whole(path, count)]
+
+
 def write_cluster(folder: Path, *models: tuple[str, int], count: int = 2, **keys: object) -> Path:
     """Write a cluster.yaml with these models, each a name and a version of digits, and so many
     nodes."""
@@ -73,8 +77,8 @@ def write_cluster(folder: Path, *models: tuple[str, int], count: int = 2, **keys
     return path
 
 
-class Up:
-    """A running service; its addresses are without a scheme."""
+class Up(Server):
+    """A running service."""
 
     def __init__(
         self, folder: Path, cluster: Path | None = None, environment: dict[str, str] | None = None
@@ -82,59 +86,26 @@ class Up:
         self.folder = folder
         given = [] if cluster is None else [str(cluster)]
         self.log = (folder / "up.log").open("a")
-        self.process = subprocess.Popen(
-            [*LAUNCH, "up", *given, "--state", str(folder / "state")],
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-        assert self.process.stdout is not None
-        self.lines: list[str] = []
-        for line in self.process.stdout:
-            self.lines.append(line)
-            addresses = dict(re.findall(r"(http|grpc)s?://([\[\]\w.:]+)", line))
-            if addresses:
-                self.http, self.grpc = addresses["http"], addresses["grpc"]
-                return
-        self.process.wait()
-        raise AssertionError((folder / "up.log").read_text())
+        super().__init__(["up", *given, "--state", str(folder / "state")], self.log, environment)
 
-    def read_until(self, text: str) -> None:
-        """Read its output to the line that has `text`."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if text in line:
-                return
-        raise AssertionError("".join(self.lines) + (self.folder / "up.log").read_text())
+    def complaints(self) -> str:
+        """See `Server`."""
+        return (self.folder / "up.log").read_text()
 
     def command(self, *arguments: str) -> tuple[int, Any]:
         """Run another command of the service with --json; return its exit code and answer."""
         return command(self.folder, *arguments)
 
-    def agents(self) -> list[int]:
-        """The process ids of its agents."""
-        return agents_of(self.process.pid)
-
     def end_of_output(self) -> int:
-        """Read its output to the end; return its exit code."""
-        self.process.communicate(timeout=WAIT_S)
+        """See `Server`."""
+        code = super().end_of_output()
         self.log.close()
-        return self.process.returncode
+        return code
 
     def kill(self) -> None:
         """End it as a power cut does."""
         self.process.kill()
         self.end_of_output()
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal; return the exit code, once no agent is left."""
-        agents = self.agents()
-        os.kill(self.process.pid, number)
-        code = self.end_of_output()
-        assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
-        return code
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import brotli
 
-from launcher.serve.messages import SERVICE
+from launcher.serve.over_grpc.messages import SERVICE
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, DATA, RESET, SETTINGS, PING, WINDOW = 1, 0, 3, 4, 6, 8

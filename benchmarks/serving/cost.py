@@ -23,18 +23,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Figure, report
-from benchmarks.serving.asking import KINDS
-from benchmarks.serving.client import Client
+from benchmarks.serving.client import MODEL, Client
+from benchmarks.serving.clients import KINDS
 from launcher.progress import open_progress
 from launcher.run.request import Request
-from launcher.serve.grpc_server import grpc_server
-from launcher.serve.http_server import http_server
+from launcher.serve.over_grpc.server import grpc_server
+from launcher.serve.over_http.server import http_server
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.service import Service
 from launcher.serve.tensors import ServedModel
 from launcher.streaming.live_cluster import LiveCluster, open_cluster
 from nodes.host.heap import keep_one_heap
 
+NODES, IN_FLIGHT = 2, 16
 SERVED_TO_DIRECT = 0.9
 ADDED_MS = 2.0
 
@@ -48,20 +49,18 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         ours = cpus[len(cpus) // 2 :]
         os.sched_setaffinity(0, ours)
         theirs = cpus[: len(cpus) // 2] or ours
-        names = (f"n{number}" for number in range(given.nodes))
+        names = (f"n{number}" for number in range(NODES))
         nodes = "".join(f"  - {{name: {name}, cpus: {theirs}}}\n" for name in names)
         target.write_text(
             f"model: {{path: '{given.model}', name: model}}\nstrategy: sequential\nnodes:\n{nodes}"
         )
         with (
-            open_cluster(Request(target), progress, most=4 * given.in_flight) as cluster,
+            open_cluster(Request(target), progress, most=4 * IN_FLIGHT) as cluster,
             served(cluster) as ports,
         ):
             figures = [row for kind in KINDS for row in rows(cluster, kind, ports[kind], given)]
-    settings = {
-        name: getattr(given, name)
-        for name in ("model", "nodes", "in_flight", "frames", "rounds", "requests")
-    }
+    settings = {name: getattr(given, name) for name in ("model", "frames", "rounds", "requests")}
+    settings |= {"nodes": NODES, "in_flight": IN_FLIGHT}
     return report("serving-cost", "What launch serve costs", figures, settings=settings)
 
 
@@ -69,36 +68,34 @@ def rows(cluster: LiveCluster, kind: str, port: int, given: argparse.Namespace) 
     """The figures of one kind of server."""
     frame = a_frame(cluster)
 
-    def stream_direct() -> float:
-        began_s = time.perf_counter()
-        for _ in cluster.stream([frame] * given.frames, in_flight=given.in_flight):
+    def stream_direct() -> None:
+        for _ in cluster.stream([frame] * given.frames, in_flight=IN_FLIGHT):
             pass
-        return time.perf_counter() - began_s
-
-    def infer_direct() -> float:
-        began_s = time.perf_counter()
-        cluster.infer(frame)
-        return time.perf_counter() - began_s
 
     with Client(kind, port) as client:
+        streams = pairs(
+            lambda: seconds_of(stream_direct),
+            lambda: client.order(given.frames, IN_FLIGHT),
+            given.rounds,
+        )
+        single = pairs(
+            lambda: seconds_of(lambda: cluster.infer(frame)),
+            lambda: client.order(1, 0),
+            given.requests,
+        )
+    yield figure(f"served frames/s, {kind}", [given.frames / served_s for _, served_s in streams])
+    ratios = [direct / through for direct, through in streams]
+    yield figure(f"served ÷ direct, {kind}", ratios, at_least=SERVED_TO_DIRECT)
+    added_ms = [1e3 * (through - direct) for direct, through in single]
+    asked = ADDED_MS if kind == "grpc" else None
+    yield figure(f"added latency, {kind}", added_ms, "ms", at_most=asked)
 
-        def stream_served() -> float:
-            return client.order(given.frames, given.in_flight)
 
-        def infer_served() -> float:
-            return client.order(1, 0)
-
-        for warm_up in (stream_direct, stream_served, infer_direct, infer_served):
-            warm_up()
-        streams = pairs(stream_direct, stream_served, given.rounds)
-        rates = [given.frames / seconds for _, seconds in streams]
-        yield figure(f"served frames/s, {kind}", rates)
-        ratios = [direct / through for direct, through in streams]
-        yield figure(f"served ÷ direct, {kind}", ratios, at_least=SERVED_TO_DIRECT)
-        single = pairs(infer_direct, infer_served, given.requests)
-        added_ms = [1e3 * (through - direct) for direct, through in single]
-        asked = ADDED_MS if kind == "grpc" else None
-        yield figure(f"added latency, {kind}", added_ms, "ms", at_most=asked)
+def seconds_of(work: Callable[[], object]) -> float:
+    """How long this takes."""
+    began_s = time.perf_counter()
+    work()
+    return time.perf_counter() - began_s
 
 
 def figure(what: str, values: list[float], unit: str = "", **more: Any) -> Figure:
@@ -110,15 +107,16 @@ def figure(what: str, values: list[float], unit: str = "", **more: Any) -> Figur
 def pairs(
     direct: Callable[[], float], through: Callable[[], float], rounds: int
 ) -> list[tuple[float, float]]:
-    """What both took in each round."""
+    """What both took in each round, the second first in every other one; the first round, which
+    warms up, does not count."""
     found = []
-    for number in range(rounds):
+    for number in range(rounds + 1):
         if number % 2:
             second = through()
             found.append((direct(), second))
         else:
             found.append((direct(), through()))
-    return found
+    return found[1:]
 
 
 def a_frame(cluster: LiveCluster) -> dict[str, Any]:
@@ -138,7 +136,7 @@ def served(cluster: LiveCluster) -> Iterator[dict[str, int]]:
     stop = asyncio.Event()
 
     async def run() -> None:
-        served = ServedModel("model", cluster.inputs, cluster.outputs)
+        served = ServedModel(MODEL, cluster.inputs, cluster.outputs)
         routes = Routes([ServedVersion(served, cluster)])
         service = Service(routes, views=lambda: (cluster.view(),))
         async with (

@@ -1,4 +1,4 @@
-"""`launch serve` as a process of its own, on the digits network over three nodes or another."""
+"""Commands that serve, as processes: `launch serve` on the digits network or another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.processes import agents_of
+from benchmarks.programs import LAUNCH
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -18,35 +19,45 @@ ON_THREE = Path(__file__).parent / "digits.yaml"
 WAIT_S = 60.0
 
 
-class Serving:
-    """A server that was started with these options; its addresses are without a scheme.
+class Server:
+    """A command that serves, as a process; its addresses are without a scheme.
 
     What it prints to standard error goes to `log`, or is kept for `process.communicate`.
     """
 
     def __init__(
         self,
-        *options: str,
-        target: Path = ON_THREE,
-        log: IO[bytes] | None = None,
+        arguments: Sequence[str],
+        log: IO[Any] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
         self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "launcher.commands.launch", "serve", str(target)),
-                *ports,
-                *options,
-            ],
+            [*LAUNCH, *arguments],
             stdout=subprocess.PIPE,
             stderr=log or subprocess.PIPE,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        addresses = dict(re.findall(r"(http|grpc)s?://([\[\]\w.:]+)", line))
-        if not addresses:
-            raise AssertionError(self.process.communicate(timeout=WAIT_S)[1])
+        self.lines: list[str] = []
+        """What it has printed so far."""
+        addresses: dict[str, str] = {}
+        while not addresses:
+            line = self.read_until("://")
+            addresses = dict(re.findall(r"(http|grpc)s?://([\[\]\w.:]+)", line))
         self.http, self.grpc = addresses["http"], addresses["grpc"]
+
+    def read_until(self, text: str) -> str:
+        """Read its output to the line that has `text`; return that line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if text in line:
+                return line
+        raise AssertionError("".join(self.lines) + self.complaints())
+
+    def complaints(self) -> str:
+        """What it has printed to standard error, once it has ended."""
+        return str(self.process.communicate(timeout=WAIT_S)[1])
 
     def agents(self) -> list[int]:
         """The process ids of its agents."""
@@ -56,6 +67,21 @@ class Serving:
         """Send a signal; return the exit code, once no agent is left."""
         agents = self.agents()
         os.kill(self.process.pid, number)
-        self.process.communicate(timeout=WAIT_S)
+        code = self.end_of_output()
         assert not [agent for agent in agents if Path(f"/proc/{agent}").exists()]
+        return code
+
+    def end_of_output(self) -> int:
+        """Read its output to the end; return its exit code."""
+        self.process.communicate(timeout=WAIT_S)
         return self.process.returncode
+
+
+class Serving(Server):
+    """`launch serve` with these options."""
+
+    def __init__(
+        self, *options: str, target: Path = ON_THREE, log: IO[bytes] | None = None
+    ) -> None:
+        ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        super().__init__(["serve", str(target), *ports, *options], log)

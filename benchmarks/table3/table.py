@@ -1,25 +1,23 @@
-"""Computes a table's figures with their required bounds, and its columns of text."""
+"""Summarises the launches of Table 3: both columns, figures with their bounds, columns of text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.boards.cells import ASKED, Asked
+from benchmarks.boards.turn import Turn
 from benchmarks.report import Figure, Table
 from benchmarks.table3.paper import (
-    BOTH,
-    LEAST_EFFICIENCY,
     LEAST_EFFICIENCY_CPU,
     LEAST_EFFICIENCY_SPLIT,
-    LEAST_OF_PREDICTION,
-    MOST_OF_PREDICTION,
+    OF_PREDICTION,
     PAPER,
-    Asked,
 )
-from benchmarks.table3.summary import Spread, Summary
-from benchmarks.table3.turn import Cell, Refused
+from partition.objective import DEFAULT_OBJECTIVE
 
 COLUMNS = (
     *("network", "boards", "strategy", "frames/s (predicted)", "efficiency", "speed-up (paper's)"),
@@ -32,81 +30,115 @@ TITLE = (
 )
 
 
-def figures(found: Sequence[Summary], board: str) -> list[Figure]:
-    """The figures of which something is asked."""
-    rows = []
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A network on a number of boards, divided by a strategy for an objective."""
+
+    network: str
+    devices: int
+    strategy: str
+    objective: str
+
+    @classmethod
+    def of(cls, turn: Turn) -> Cell:
+        """The cell of a launch."""
+        boards = turn.cell.boards
+        assert boards is not None
+        strategy, _, objective = turn.kind.strategy.partition(":")
+        count = len(boards.cores)
+        return cls(turn.cell.network, count, strategy, objective or DEFAULT_OBJECTIVE)
+
+    @property
+    def how(self) -> str:
+        """The strategy, with its objective where that is not the usual one."""
+        usual = self.objective == DEFAULT_OBJECTIVE
+        return self.strategy if usual else f"{self.strategy}:{self.objective}"
+
+
+def summaries(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Summarise launches by network, boards and strategy, as a result stores them.
+
+    Memory is that of the board that holds most: by Eq. 2, and measured above the idle agent.
+    `of_prediction` is the worst agent's peak ÷ its plan's prediction. Savings are against one
+    board, in per cent, and None where that was not measured. Rates in frames per second.
+    """
+    by_cell: dict[Cell, list[Turn]] = {}
+    for turn in turns:
+        by_cell.setdefault(Cell.of(turn), []).append(turn)
+    alone = {cell.network: found for cell, found in by_cell.items() if cell.devices == 1}
+    return [_summary(cell, by_cell[cell], alone.get(cell.network)) for cell in sorted(by_cell)]
+
+
+def _summary(cell: Cell, turns: Sequence[Turn], alone: Sequence[Turn] | None) -> dict[str, Any]:
+    launches = [turn.launched for turn in turns]
+    eq2, saving, eq2_saving = launches[0].eq2_bytes, None, None
+    if alone is not None and cell.devices > 1:
+        eq2_saving = 100 * (1 - eq2 / alone[0].launched.eq2_bytes)
+        held = statistics.median(turn.launched.held_bytes for turn in alone)
+        saving = _spread(100 * (1 - one.held_bytes / held) for one in launches)
+    boards = turns[0].cell.boards
+    return {
+        "cell": asdict(cell),
+        "board": "" if boards is None else boards.board,
+        "turns": len(turns),
+        "efficiency": _spread(turn.efficiency or 0.0 for turn in turns),
+        "rate": _spread(one.rate for one in launches),
+        "foreseen_rate": statistics.median(1 / one.period_predicted_s for one in launches),
+        "others": statistics.median(turn.others for turn in turns),
+        "eq2_bytes": eq2,
+        "eq2_saving_percent": eq2_saving,
+        "saving_percent": saving,
+        "of_prediction": _spread(one.of_prediction for one in launches),
+    }
+
+
+def _spread(values: Iterable[float]) -> dict[str, float]:
+    found = list(values)
+    return {"median": statistics.median(found), "low": min(found), "high": max(found)}
+
+
+def figures(found: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """The figures of summaries of which something is asked."""
+    rows = [
+        _figure(one, "efficiency", "efficiency", at_least=least)
+        for one in found
+        if (least := _least_efficiency(one)) is not None
+    ]
     for one in found:
-        least = _least_efficiency(one, board)
-        if least is not None:
-            rows.append(_figure(one, "efficiency", one.efficiency, at_least=least))
-    for one in found:
-        asked = _asked_of_both(one)
-        if asked is not None and one.saving_percent is not None:
-            saving, least = one.saving_percent, asked.saving_percent
-            rows.append(_figure(one, "memory saved, measured", saving, unit="%", at_least=least))
-        if asked is not None or one.cell.network == "resnet50":
-            rows.append(
-                _figure(
-                    one,
-                    "fullest agent ÷ prediction",
-                    one.of_prediction,
-                    at_least=None if asked is None else LEAST_OF_PREDICTION,
-                    at_most=MOST_OF_PREDICTION,
-                )
-            )
+        asked = _asked(one)
+        if asked is not None and one["saving_percent"] is not None:
+            bounds = {"unit": "%", "at_least": asked.saving_percent}
+            rows.append(_figure(one, "memory saved, measured", "saving_percent", **bounds))
+        if asked is not None or one["cell"]["network"] == "resnet50":
+            bounds = {"at_most": OF_PREDICTION[1]}
+            bounds |= {} if asked is None else {"at_least": OF_PREDICTION[0]}
+            rows.append(_figure(one, "fullest agent ÷ prediction", "of_prediction", **bounds))
     return rows
 
 
-def _asked_of_both(one: Summary) -> Asked | None:
-    if (one.cell.strategy, one.cell.objective) != ("auto", "both"):
-        return None
-    return BOTH.get(one.cell.network, {}).get(one.cell.devices)
+def _asked(one: Mapping[str, Any]) -> Asked | None:
+    cell = Cell(**one["cell"])
+    is_default = (cell.strategy, cell.objective) == ("auto", "both")
+    return ASKED.get(cell.network, {}).get(cell.devices) if is_default else None
 
 
-def _least_efficiency(one: Summary, board: str) -> float | None:
-    network, boards = one.cell.network, one.cell.devices
-    asked = _asked_of_both(one)
+def _least_efficiency(one: Mapping[str, Any]) -> float | None:
+    asked, cell, is_cpu = _asked(one), Cell(**one["cell"]), one["board"] == "cpu"
     if asked is not None:
-        return asked.efficiency if board == "accelerator" else LEAST_EFFICIENCY_CPU[boards]
-    if boards == 1 or (one.cell.objective == "both" and one.cell.strategy == "auto"):
-        return None
-    if network == "resnet50" and (one.cell.strategy, one.cell.objective) == ("auto", "period"):
-        return LEAST_EFFICIENCY[board].get(boards)
-    if network in PAPER and network != "resnet50" and one.cell.strategy == "hybrid":
-        return LEAST_EFFICIENCY_SPLIT if board == "accelerator" else None
-    return None
+        return LEAST_EFFICIENCY_CPU[cell.devices] if is_cpu else asked.efficiency
+    is_split = cell.strategy == "hybrid" and cell.network in ("yolov2", "vgg16")
+    return LEAST_EFFICIENCY_SPLIT if is_split and not is_cpu else None
 
 
-def _figure(
-    one: Summary,
-    what: str,
-    spread: Spread,
-    *,
-    unit: str = "",
-    at_least: float | None = None,
-    at_most: float | None = None,
-) -> Figure:
-    boards = "1 board" if one.cell.devices == 1 else f"{one.cell.devices} boards"
-    return Figure.of(
-        f"{one.cell.network}, {boards}, {one.cell.how}: {what}",
-        (spread.low, spread.median, spread.high), unit, digits=4, at_least=at_least,
-        at_most=at_most,
-    )  # fmt: skip
-
-
-def tables(found: Sequence[Summary], refused: Sequence[Refused]) -> list[Table]:
-    """Return both columns of every cell, and what could not be measured."""
-    made = [both_columns([asdict(one) for one in found])]
-    if refused:
-        rows = tuple(
-            (one.cell.network, str(one.cell.devices), one.cell.how, one.refused) for one in refused
-        )
-        made.append(Table("Not measured", ("network", "n", "strategy", "why"), rows))
-    return made
+def _figure(one: Mapping[str, Any], what: str, key: str, **more: Any) -> Figure:
+    cell = Cell(**one["cell"])
+    boards = "1 board" if cell.devices == 1 else f"{cell.devices} boards"
+    name = f"{cell.network}, {boards}, {cell.how}: {what}"
+    return Figure.of(name, one[key].values(), digits=4, **more)
 
 
 def both_columns(cells: Sequence[Mapping[str, Any]], most: int | None = None) -> Table:
-    """Return a row for each cell of several boards; `cells` are summaries as `asdict` makes them.
+    """Return a row for each cell of several boards; `cells` are `summaries`.
 
     If there are more than `most`, only those of 2, 4, 6, 8 and 10 boards, of 4 and 10, or of 10.
     """

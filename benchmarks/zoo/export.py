@@ -13,8 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.zoo.cache import file_of
-from benchmarks.zoo.registry import chosen
+from benchmarks.zoo.registry import chosen, file_of
 
 _LONGEST_S = 900
 

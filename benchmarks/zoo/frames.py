@@ -11,19 +11,22 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Network, Tensor
-from launcher.run.runtime import Array, Frame
+from launcher.run.runtime import Frame
+from nodes.protocol.payload import Array
 
 KINDS = ("noise", "noise", "camera", "black", "white", "glare")
 """Normal numbers, twice; uniform ones from 0 to 255; 0; 1; 255."""
 
 
 def frames(network: Network, *, with_state: bool = False) -> list[Frame]:
-    """A frame of each kind, with an array for every input; `with_state` for what the network would
-    feed back, too."""
+    """A frame of each kind, with an array for every input, and if asked for every state."""
     generator = np.random.default_rng(0)
-    names = (*network.inputs, *(network.state if with_state else ()))
     return [
-        {name: _values(generator, network.tensors[name], kind) for name in names} for kind in KINDS
+        {
+            name: _values(generator, network.tensors[name], kind)
+            for name in (*network.inputs, *(network.state if with_state else ()))
+        }
+        for kind in KINDS
     ]
 
 

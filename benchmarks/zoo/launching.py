@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cnn
+from benchmarks.programs import LAUNCH, finished
 from benchmarks.zoo.frames import frames, write
-from benchmarks.zoo.in_process import NODES
-from benchmarks.zoo.models import model_of, settings
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
-from benchmarks.zoo.registry import Entry
+from benchmarks.zoo.reading import model_of
+from benchmarks.zoo.registry import Entry, file_of
 
-_ENDING_S = 30.0
-"""In which a launch that is interrupted ends its agents."""
+NODES = 3
 
 
 def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
@@ -40,51 +38,33 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
         }
         file = Path(folder) / "cluster.yaml"
         file.write_text(json.dumps(cluster))
-        code, said, complaints = _run(file, Path(folder), limit_s)
+        ended = finished([*LAUNCH, "--json", str(file)], limit_s)
         outcome = replace(outcome, seconds=time.monotonic() - began)
-        report = _report(said)
-        if report is not None:
-            outcome = _reported(outcome, report)
-        if code is None:
+        with suppress(ValueError, KeyError, TypeError):  # no report
+            outcome = _reported(outcome, json.loads(ended.output))
+        if ended.code is None:
             outcome = replace(outcome, what=f"not done after {limit_s:.0f} s")
-        elif code:
-            last = outcome.what or " ".join(complaints.strip().splitlines()[-2:])
-            outcome = replace(outcome, what=f"exit code {code}: {last}")
+        elif ended.code:
+            last = outcome.what or ended.last_words
+            outcome = replace(outcome, what=f"exit code {ended.code}: {last}")
         if not outcome.is_good:
-            log.write_text(f"{file.read_text()}\n{said}\n{complaints}", "utf-8")
+            log.write_text(f"{file.read_text()}\n{ended.output}\n{ended.errors}", "utf-8")
             outcome = replace(outcome, log=str(log))
     return outcome
 
 
-def _run(file: Path, folder: Path, limit_s: float) -> tuple[int | None, str, str]:
-    """(exit code, None if it took too long; standard output; standard error)."""
-    command = [str(Path(sys.executable).parent / "launch"), "--json", str(file)]
-    said, complaints = folder / "said", folder / "complaints"
-    with said.open("w") as output, complaints.open("w") as errors:
-        process = subprocess.Popen(command, stdout=output, stderr=errors)
-        code: int | None
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(_ENDING_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-    return code, said.read_text(), complaints.read_text()
+def settings(entry: Entry) -> dict[str, object]:
+    """The section `model` of a `cluster.yaml`."""
+    shapes = entry.input_shapes
+    plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
+    given = {
+        "input_shape": plain, "inputs": dict(entry.inputs), "outputs": list(entry.outputs),
+        "state": dict(entry.state),
+    }  # fmt: skip
+    return {"path": str(file_of(entry.name))} | {key: x for key, x in given.items() if x}
 
 
-def _report(said: str) -> dict[str, object] | None:
-    try:
-        found = json.loads(said)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and "nodes" in found else None
-
-
-def _reported(outcome: Outcome, report: dict) -> Outcome:
+def _reported(outcome: Outcome, report: dict[str, Any]) -> Outcome:
     begins = (report.get("begins") or {}).get("sentence", "")
     used = [node for node in report["nodes"] if node["phases"]]
     return replace(

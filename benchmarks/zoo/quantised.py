@@ -15,8 +15,7 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from benchmarks.zoo.cache import file_of
-from benchmarks.zoo.registry import Entry
+from benchmarks.zoo.registry import Entry, file_of
 
 _FRAMES = 4
 

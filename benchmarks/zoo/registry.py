@@ -1,15 +1,35 @@
 """Lists every network of the zoo by name, with its exporter and the expected outcome of reading it.
 
+The exported networks lie in a folder of the user's cache.
+
 This module imports nothing but the standard library, because two Pythons read it: the one that
 exports has torch and keras, the one that checks has this project.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 Shape = tuple[int, ...]
+
+VARIABLE = "CSDF_EDGE_ZOO"
+"""The environment variable that names another folder for the exported networks."""
+
+
+def folder() -> Path:
+    """The folder of the exported networks, made if absent."""
+    named = os.environ.get(VARIABLE)
+    found = Path(named) if named else Path.home() / ".cache" / "csdf-edge" / "zoo"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def file_of(name: str) -> Path:
+    """The file of a network; it may not exist."""
+    return folder() / f"{name}.onnx"
 
 
 @dataclass(frozen=True)
@@ -131,27 +151,25 @@ def _recurrent() -> Iterable[Entry]:
 def _wheels() -> Iterable[Entry]:
     rapid = "rapidocr_onnxruntime/models"
     yield Entry(
-        "rapidocr-det", "wheel_files", f"{rapid}/ch_PP-OCRv4_det_infer.onnx",
+        "rapidocr-det", "copies", f"{rapid}/ch_PP-OCRv4_det_infer.onnx",
         input_shapes=(1, 3, 320, 320),
     )  # fmt: skip
     yield Entry(
-        "rapidocr-rec", "wheel_files", f"{rapid}/ch_PP-OCRv4_rec_infer.onnx",
+        "rapidocr-rec", "copies", f"{rapid}/ch_PP-OCRv4_rec_infer.onnx",
         input_shapes=(1, 3, 48, 320),
     )  # fmt: skip
     yield Entry(
-        "rapidocr-cls", "wheel_files", f"{rapid}/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+        "rapidocr-cls", "copies", f"{rapid}/ch_ppocr_mobile_v2.0_cls_infer.onnx",
         input_shapes=(1, 3, 48, 192),
     )  # fmt: skip
     yield Entry(
-        "ddddocr", "wheel_files", "ddddocr/common.onnx", input_shapes=(1, 1, 64, 160)
+        "ddddocr", "copies", "ddddocr/common.onnx", input_shapes=(1, 1, 64, 160)
     )  # fmt: skip
+    yield Entry("ddddocr-old", "copies", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160))
+    yield Entry("ddddocr-det", "copies", "ddddocr/common_det.onnx")
+    yield Entry("magika", "copies", "magika/models/standard_v3_3/model.onnx")
     yield Entry(
-        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160)
-    )
-    yield Entry("ddddocr-det", "wheel_files", "ddddocr/common_det.onnx")
-    yield Entry("magika", "wheel_files", "magika/models/standard_v3_3/model.onnx")
-    yield Entry(
-        "silero-vad", "wheel_files", "silero_vad/data/silero_vad.onnx",
+        "silero-vad", "copies", "silero_vad/data/silero_vad.onnx",
         input_shapes={"input": (1, 512), "state": (2, 1, 128)}, inputs={"sr": 16000},
         state={"state": "stateN"},
     )  # fmt: skip
@@ -173,7 +191,7 @@ def _stopped() -> Iterable[Entry]:
         "ssdlite320-old": ("/Softmax_output_0", "/head/regression_head/Concat_12_output_0"),
     }
     for name, tensors in outputs.items():
-        yield Entry(f"{name}-stopped", "stopped", name, outputs=tensors)
+        yield Entry(f"{name}-stopped", "copies", name, outputs=tensors)
 
 
 ENTRIES: tuple[Entry, ...] = (

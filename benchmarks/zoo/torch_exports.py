@@ -6,37 +6,10 @@ from pathlib import Path
 
 import torch
 
+import benchmarks.zoo.torchvision_operators  # noqa: F401 - others import torchvision
+
 OPSET = 17
 OPSET_OF_NEW = 18
-
-
-def _declare_what_torchvision_may_lack() -> None:
-    """A torchvision that was built for CUDA cannot load its compiled operators beside a torch for
-    CPUs, and then not even be imported. Of them exporting needs `nms`, and traces it."""
-    compiled = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        compiled.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    compiled.impl("nms", _nms, "CPU")
-    _declared.append(compiled)
-
-
-def _nms(boxes: torch.Tensor, scores: torch.Tensor, limit: float) -> torch.Tensor:
-    kept: list[int] = []
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    for number in scores.argsort(descending=True).tolist():
-        low = torch.maximum(boxes[number, :2], boxes[kept, :2])
-        high = torch.minimum(boxes[number, 2:], boxes[kept, 2:])
-        shared = (high - low).clamp(min=0).prod(1)
-        if not bool((shared > limit * (areas[number] + areas[kept] - shared)).any()):
-            kept.append(number)
-    return torch.tensor(kept, dtype=torch.int64)
-
-
-_declared: list[torch.library.Library] = []
-try:
-    import torchvision  # noqa: F401
-except RuntimeError:
-    _declare_what_torchvision_may_lack()
 
 
 def seeded() -> None:

@@ -18,8 +18,9 @@ import onnx
 from onnx import helper, shape_inference
 
 from cnn.errors import ModelError
-from cnn.network import Array, Tensor
+from cnn.network import Array, Tensor, weight_tensors
 from cnn.operators import contrib
+from cnn.operators.attributes import integer
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import standard_opset
 from cnn.operators.supported import describe, end_before, numpy_dtype
@@ -120,10 +121,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
     Weights take part by shape only, so a model of any size can be inferred. Raises `ModelError`
     that names the first layer whose output is not numeric, or has no type that can be inferred.
     """
-    weights = {
-        name: Tensor(name, tuple(array.shape), array.dtype.name)
-        for name, array in model.weights.items()
-    }
+    weights = weight_tensors(model.weights)
     known = dict(weights)
     values = _inferred(model, label)
     for value in model.inputs:
@@ -254,7 +252,7 @@ def _check_channels(node: onnx.NodeProto, known: Mapping[str, Tensor], label: st
     """Refuse a wrong number of channels: ONNX's inference accepts it, and every engine fails."""
     if any(name not in known or known[name].varies for name in node.input[:2]):
         return
-    group = next((x.i for x in node.attribute if x.name == "group"), 1)
+    group = integer(node, "group", 1)
     source, kernel = known[node.input[0]].shape, known[node.input[1]].shape
     if source[1] != kernel[1] * group:
         raise ModelError(

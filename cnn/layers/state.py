@@ -114,14 +114,14 @@ def _check_pair(
     given, made = tensors[name], tensors[output]
     if made.varies:
         raise ModelError(
-            f"{label}: state takes {name!r} from the output {output!r}, whose shape depends on the "
-            "data; only what has the same shape in every frame can be fed back"
+            f"{label}: state takes {name!r} from the output {output!r}, whose shape depends on "
+            "the data; only a tensor that has the same shape in every frame can be fed back"
         )
     if (given.shape, given.dtype) != (made.shape, made.dtype):
         raise ModelError(
             f"{label}: state takes {name!r}, which is {given.dtype}{list(given.shape)}, from the "
-            f"output {output!r}, which is {made.dtype}{list(made.shape)}; both must be alike: "
-            "correct the pair, or input_shape"
+            f"output {output!r}, which is {made.dtype}{list(made.shape)}; both must have the same "
+            "dtype and shape: correct the pair, or input_shape"
         )
 
 

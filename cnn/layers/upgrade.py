@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import onnx
@@ -16,7 +17,8 @@ from onnx import helper, numpy_helper, version_converter
 
 from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, value_info
-from cnn.network import MERGED, TAIL, Array, Layer, Network, Tensor
+from cnn.network import MERGED, TAIL, Array, Layer, Network, read_by, weight_tensors
+from cnn.operators.attributes import change_attributes, integer
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import (
     SOFTMAX_ON_ONE_AXIS_SINCE,
@@ -55,24 +57,20 @@ def upgraded(
                 weights=tuple(dict.fromkeys(read)),
             )
         )
-    used = dict.fromkeys(name for layer in layers for name in layer.weights)
+    read_weights = read_by(layers, all_weights)
     imports = [helper.make_opsetid("", version)]
     imports += [x for x in operators.opset_import if x.domain not in STANDARD_DOMAINS]
-    described = {
-        name: Tensor(name, tuple(all_weights[name].shape), all_weights[name].dtype.name)
-        for name in used
-    }
     return (
         Network(
             network.name,
             tuple(layers),
             network.tensors,
-            described,
+            weight_tensors(read_weights),
             network.inputs,
             network.outputs,
         ),
         Operators(of_layer, tuple(imports), operators.ir_version, trailing=trailing),
-        {name: all_weights[name] for name in used},
+        read_weights,
     )
 
 
@@ -118,8 +116,7 @@ def _converted(
     for node in converted.node:
         if node.op_type == "Constant":
             continue
-        renamed = onnx.NodeProto()
-        renamed.CopyFrom(node)
+        renamed = deepcopy(node)
         renamed.input[:] = [names.get(name, name) for name in node.input]
         found.append(renamed)
     made = {name for node in found for name in node.output}
@@ -135,16 +132,14 @@ def _keeps_its_meaning(
     if node.op_type not in SOFTMAXES or not before < SOFTMAX_ON_ONE_AXIS_SINCE <= after:
         return False
     shape = network.tensors[layer.inputs[0]].shape
-    axis = next((x.i for x in node.attribute if x.name == "axis"), 1)
+    axis = integer(node, "axis", 1)
     return math.prod(shape[axis % len(shape) + 1 :]) == 1
 
 
 def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
     """Return a copy of a node with its axis written out, because the default has changed."""
-    node = onnx.NodeProto()
-    node.CopyFrom(original)
-    if not any(attribute.name == "axis" for attribute in node.attribute):
-        node.attribute.append(helper.make_attribute("axis", 1))
+    node = deepcopy(original)
+    change_attributes(node, {"axis": integer(node, "axis", 1)})
     return node
 
 

@@ -17,10 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cnn.errors import CnnError
 from cnn.network import Array
 from cnn.operators import contrib
-from cnn.operators.row_rules import Operands
+from cnn.operators.operands import NoRuleError, Operands
 from cnn.operators.standard import (
     BROADCASTING,
     ELEMENTWISE,
@@ -34,7 +33,7 @@ Constants: TypeAlias = Mapping[int, Array]
 """The constants that take the place of inputs, by the inputs' indices."""
 
 BatchRule: TypeAlias = Callable[[Operands, int], Constants]
-"""Checks an operator for a batch of the given number of frames; raises `NoBatchRuleError`."""
+"""Checks an operator for a batch of the given number of frames; raises `NoRuleError`."""
 
 UNCHANGED: Constants = MappingProxyType({})
 
@@ -42,23 +41,19 @@ _TO_THE_END = 2**31 - 1
 """From this end on, a slice is meant to go to the end of any axis."""
 
 
-class NoBatchRuleError(CnnError):
-    """The reason why an operator cannot compute several frames at once: the end of a sentence."""
-
-
 def in_batch(operator: Operands, frames: int) -> Constants:
     """Return the constants with which an operator computes `frames` frames at once.
 
-    Its shapes and constants are those for one frame. Raises `NoBatchRuleError`.
+    Its shapes and constants are those for one frame. Raises `NoRuleError`.
     """
     rule = _RULES.get(_name(operator))
     if rule is None:
-        raise NoBatchRuleError("whether it treats each frame by itself is not known")
+        raise NoRuleError("whether it treats each frame by itself is not known")
     names = [x for x in operator.node.input if x in operator.activations]
     for name in (*names, *(x for x in operator.node.output if x)):
         shape = operator.shapes.get(name, ())
         if not shape or shape[0] != 1:
-            raise NoBatchRuleError(
+            raise NoRuleError(
                 f"the first axis of {name!r}, which has the shape {list(shape)}, is not the frame's"
             )
     return rule(operator, frames)
@@ -67,7 +62,7 @@ def in_batch(operator: Operands, frames: int) -> Constants:
 def _name(operator: Operands) -> str:
     """Return ONNX's operator that treats frames like this one."""
     name = str(operator.node.op_type)
-    return _CONTRIB.get(name, "") if operator.node.domain == contrib.DOMAIN else name
+    return contrib.ALIKE.get(name, "") if operator.node.domain == contrib.DOMAIN else name
 
 
 def _activations(operator: Operands) -> list[int]:
@@ -80,22 +75,20 @@ def _is_activation(operator: Operands, index: int) -> bool:
 
 
 def _check_only(operator: Operands, allowed: Iterable[int]) -> None:
-    """Raise `NoBatchRuleError` if another input than those `allowed` is not constant."""
+    """Raise `NoRuleError` if another input than those `allowed` is not constant."""
     for index in set(_activations(operator)).difference(allowed):
-        raise NoBatchRuleError(
-            f"its input {operator.node.input[index]!r} is computed for each frame"
-        )
+        raise NoRuleError(f"its input {operator.node.input[index]!r} is computed for each frame")
 
 
 def _check_axes(axes: Iterable[int], rank: int) -> None:
-    """Raise `NoBatchRuleError` if one of `axes` of `rank` axes is the frames'."""
+    """Raise `NoRuleError` if one of `axes` of `rank` axes is the frames'."""
     if any(axis % rank == 0 for axis in axes):
-        raise NoBatchRuleError("it works along the axis of the frames")
+        raise NoRuleError("it works along the axis of the frames")
 
 
 def _single_output(operator: Operands) -> None:
     if any(operator.node.output[1:]):
-        raise NoBatchRuleError("its second output counts over all frames")
+        raise NoRuleError("its second output counts over all frames")
 
 
 # ---------------------------------------------------------------- rules
@@ -129,7 +122,7 @@ def _broadcasting(operator: Operands, _: int) -> Constants:
     for index in _activations(operator):
         if len(operator.shape(index)) != len(operator.output):
             name = operator.node.input[index]
-            raise NoBatchRuleError(f"its input {name!r} has fewer axes than its result")
+            raise NoRuleError(f"its input {name!r} has fewer axes than its result")
     return UNCHANGED
 
 
@@ -181,7 +174,7 @@ def _to_shape(operator: Operands, frames: int) -> Constants:
     _check_only(operator, (0,))
     operator.constant(1)
     if operator.node.op_type == "Expand" and len(operator.shape(0)) != len(operator.output):
-        raise NoBatchRuleError("its result has more axes than its input")
+        raise NoRuleError("its result has more axes than its input")
     return {1: np.array([frames, *operator.output[1:]], np.int64)}
 
 
@@ -202,7 +195,7 @@ def _without_axes(operator: Operands, _: int) -> Constants:
 def _transposing(operator: Operands, _: int) -> Constants:
     rank = len(operator.output)
     if operator.attribute("perm", range(rank)[::-1])[0] != 0:
-        raise NoBatchRuleError("it moves the axis of the frames")
+        raise NoRuleError("it moves the axis of the frames")
     return UNCHANGED
 
 
@@ -217,11 +210,11 @@ def _product(left: int, right: int) -> BatchRule:
         # A matrix of rank 2 has the frame as its row, so it can only be the left operand.
         least = 2 if variable == [left] else 3
         if any(found[index] < least for index in variable):
-            raise NoBatchRuleError("it sums over the axis of the frames, or has none")
+            raise NoRuleError("it sums over the axis of the frames, or has none")
         if any(found[index] not in (rank, rank + 1) for index in variable) or (
             max(found.values()) > min(found[index] for index in variable)
         ):
-            raise NoBatchRuleError("its operands have different numbers of axes")
+            raise NoRuleError("its operands have different numbers of axes")
         return UNCHANGED
 
     return rule
@@ -230,9 +223,9 @@ def _product(left: int, right: int) -> BatchRule:
 def _gemm(operator: Operands, _: int) -> Constants:
     _check_only(operator, (0,) if operator.node.domain == contrib.DOMAIN else (0, 2))
     if operator.attribute("transA", 0):
-        raise NoBatchRuleError("it transposes the axis of the frames")
+        raise NoRuleError("it transposes the axis of the frames")
     if _is_activation(operator, 2) and len(operator.shape(2)) != 2:
-        raise NoBatchRuleError("it adds a tensor without the axis of the frames")
+        raise NoRuleError("it adds a tensor without the axis of the frames")
     return UNCHANGED
 
 
@@ -250,7 +243,7 @@ def _slicing(operator: Operands, _: int) -> Constants:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         takes_all = start == 0 and step == 1 and end >= _TO_THE_END
         if axis % rank == 0 and not takes_all:
-            raise NoBatchRuleError("it takes a fixed number of frames")
+            raise NoRuleError("it takes a fixed number of frames")
     return UNCHANGED
 
 
@@ -262,7 +255,7 @@ def _padding(operator: Operands, _: int) -> Constants:
     axes = operator.constant(3).tolist() if operator.has(3) else range(rank)
     for number, axis in enumerate(axes):
         if axis % rank == 0 and (pads[number] or pads[number + len(axes)]):
-            raise NoBatchRuleError("it adds frames")
+            raise NoRuleError("it adds frames")
     return UNCHANGED
 
 
@@ -273,14 +266,14 @@ def _resizing(operator: Operands, frames: int) -> Constants:
         _check_axes(operator.attribute("axes"), len(operator.output))
         return UNCHANGED
     if operator.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise NoBatchRuleError("it crops along all axes")
+        raise NoRuleError("it crops along all axes")
     if operator.has(3):
         operator.constant(3)
         return {3: np.array([frames, *operator.output[1:]], np.int64)}
     scales = next((index for index in (2, 1) if operator.has(index)), None)
     factors = operator.attribute("scales") if scales is None else operator.constant(scales)
     if factors[0] != 1:
-        raise NoBatchRuleError("it works along the axis of the frames")
+        raise NoRuleError("it works along the axis of the frames")
     return UNCHANGED
 
 
@@ -307,18 +300,18 @@ def _einsum(operator: Operands, _: int) -> Constants:
     operands = terms.split(",")
     frame = result[:1]
     if not arrow or "." in equation or not frame:
-        raise NoBatchRuleError("its equation has an ellipsis or no result")
+        raise NoRuleError("its equation has an ellipsis or no result")
     for index, term in enumerate(operands):
         place = 0 if _is_activation(operator, index) else -1
         if term.find(frame) != place or term.count(frame) > 1:
-            raise NoBatchRuleError("it works along the axis of the frames")
+            raise NoRuleError("it works along the axis of the frames")
     return UNCHANGED
 
 
 def _triangular(operator: Operands, _: int) -> Constants:
     _check_only(operator, (0,))
     if len(operator.output) < 3:
-        raise NoBatchRuleError("the frames are the rows of its matrix")
+        raise NoRuleError("the frames are the rows of its matrix")
     return UNCHANGED
 
 
@@ -327,7 +320,7 @@ def _gathering(operator: Operands, _: int) -> Constants:
     axis = operator.attribute("axis", 0)
     if operator.is_constant(0):
         if axis % len(operator.shape(0)) != 0:
-            raise NoBatchRuleError("its result begins with another axis than the frames'")
+            raise NoRuleError("its result begins with another axis than the frames'")
         return UNCHANGED
     _check_only(operator, (0,))
     _check_axes([axis], len(operator.shape(0)))
@@ -337,7 +330,7 @@ def _gathering(operator: Operands, _: int) -> Constants:
 def _tiling(operator: Operands, _: int) -> Constants:
     _check_only(operator, (0,))
     if operator.constant(1).tolist()[0] != 1:
-        raise NoBatchRuleError("it repeats frames")
+        raise NoRuleError("it repeats frames")
     return UNCHANGED
 
 
@@ -350,7 +343,7 @@ def _normalising(operator: Operands, _: int) -> Constants:
 def _normalising_channels(operator: Operands, _: int) -> Constants:
     _check_only(operator, (0,))
     if operator.attribute("training_mode", 0):
-        raise NoBatchRuleError("it takes the mean over all frames")
+        raise NoRuleError("it takes the mean over all frames")
     return UNCHANGED
 
 
@@ -410,21 +403,3 @@ _RULES: Mapping[str, BatchRule] = MappingProxyType(
     }
 )
 """Operator → its rule."""
-
-_CONTRIB: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("FastGelu", "Gelu", "QuickGelu", "QLinearLeakyRelu", "QLinearSigmoid"), "Gelu"
-        ),
-        **dict.fromkeys(("BiasGelu", "QLinearAdd", "QLinearMul"), "Add"),
-        **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), "QuantizeLinear"),
-        "FusedConv": "FusedConv",
-        "FusedGemm": "Gemm",
-        "QGemm": "Gemm",
-        "QLinearAveragePool": "AveragePool",
-        "QLinearConcat": "QLinearConcat",
-        "QLinearGlobalAveragePool": "GlobalAveragePool",
-    }
-)
-"""ONNX Runtime's own operator → ONNX's operator that treats frames alike. Scales and zero points
-are constants."""

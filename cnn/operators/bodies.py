@@ -7,6 +7,7 @@ operator. So an operator reads its inputs and everything that its bodies capture
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 
 import onnx
 
@@ -54,8 +55,7 @@ def names_read(graph: onnx.GraphProto) -> Iterator[str]:
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """Return a copy of `node` with tensors renamed by `names`, in its bodies too."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     rename(copy, names)
     return copy
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnx import helper, shape_inference
 from onnx.shape_inference import InferenceError
 
 from cnn.errors import CnnError
+from cnn.operators.attributes import attribute, has_input
 
 DOMAIN = "com.microsoft"
 ML_DOMAIN = "ai.onnx.ml"
@@ -39,11 +41,10 @@ class _Node:
     def __init__(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
         self.proto = node
         self._types = types
-        self._attributes = {x.name: helper.get_attribute_value(x) for x in node.attribute}
 
     def has(self, index: int) -> bool:
         """Whether the node has input `index`."""
-        return index < len(self.proto.input) and bool(self.proto.input[index])
+        return has_input(self.proto, index)
 
     def kind(self, index: int) -> int:
         """Return the element type of input `index`."""
@@ -57,21 +58,18 @@ class _Node:
         return tuple(x.dim_value for x in found.shape.dim)
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Return the value of an integer attribute."""
-        return int(self._attributes.get(name, default))
+        """Return the value of an integer attribute; raise `UnknownTypeError` for another type."""
+        value = attribute(self.proto, name, default)
+        if not isinstance(value, int):
+            raise UnknownTypeError
+        return value
 
     def integers(self, name: str) -> list[int]:
-        """Return the value of an attribute that is a list of integers; empty if it is absent."""
-        return [int(x) for x in self._attributes.get(name, ())]
-
-    def attribute(self, name: str) -> object:
-        """Return the value of an attribute, None without it."""
-        return self._attributes.get(name)
-
-    def text(self, name: str, default: str) -> str:
-        """Return the value of a text attribute."""
-        value = self._attributes.get(name)
-        return value.decode() if isinstance(value, bytes) else default
+        """Return a list of integers, empty without the attribute; raise `UnknownTypeError`."""
+        value = attribute(self.proto, name, [])
+        if not isinstance(value, list):
+            raise UnknownTypeError
+        return [int(x) for x in value]
 
     def as_standard(self, operator: str, indices: Sequence[int], opset: int = 13) -> Shape:
         """Return the shape that ONNX's `operator` makes of these inputs and attributes."""
@@ -143,6 +141,25 @@ EQUIVALENTS: Mapping[str, str] = {
     "MatMulNBits": "MatMul",
     "QGemm": "Gemm",
 }
+
+
+ALIKE: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("FastGelu", "Gelu", "QuickGelu", "QLinearLeakyRelu", "QLinearSigmoid"), "Gelu"
+        ),
+        **dict.fromkeys(("BiasGelu", "QLinearAdd", "QLinearMul"), "Add"),
+        **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), "QuantizeLinear"),
+        "FusedConv": "FusedConv",
+        "FusedGemm": "Gemm",
+        "QGemm": "Gemm",
+        "QLinearAveragePool": "AveragePool",
+        "QLinearConcat": "QLinearConcat",
+        "QLinearGlobalAveragePool": "GlobalAveragePool",
+    }
+)
+"""ONNX Runtime's own operator → ONNX's operator that treats frames and rows alike. Scales and zero
+points are operands that broadcast."""
 
 
 def _like_first(node: _Node) -> Sequence[Made]:
@@ -230,7 +247,7 @@ def _turned(node: _Node, index: int, letter: str) -> Shape:
 
 def _recurrent(node: _Node) -> Sequence[Made]:
     steps, batch, _ = node.shape(0)
-    ways = 2 if node.text("direction", "forward") == "bidirectional" else 1
+    ways = 2 if attribute(node.proto, "direction") == b"bidirectional" else 1
     hidden = node.integer("hidden_size")
     last = node.kind(0), (ways, batch, hidden)
     return [(node.kind(0), (steps, ways, batch, hidden)), last, last]
@@ -312,11 +329,13 @@ def _joined(node: _Node) -> Sequence[Made]:
 
 def _labelled(node: _Node) -> Sequence[Made]:
     """The result has the type of the labels: `values_tensor`, or a list of one type."""
-    tensor = node.attribute("values_tensor")
+    tensor = attribute(node.proto, "values_tensor")
     if isinstance(tensor, onnx.TensorProto):
         return [(tensor.data_type, node.shape(0))]
     kinds = {"int64s": onnx.TensorProto.INT64, "floats": onnx.TensorProto.FLOAT}
-    found = [kind for name, kind in kinds.items() if node.attribute(f"values_{name}") is not None]
+    found = [
+        kind for name, kind in kinds.items() if attribute(node.proto, f"values_{name}") is not None
+    ]
     if not found:
         raise UnknownTypeError
     return [(found[0], node.shape(0))]

@@ -14,16 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
-from cnn.errors import CnnError
-from cnn.network import Array
 from cnn.operators import contrib
+from cnn.operators.operands import NoRuleError, Operands
 from cnn.operators.receptive_field import Blocks, Rows, Spread, Window
 from cnn.operators.standard import (
     BROADCASTING,
@@ -35,10 +32,6 @@ from cnn.operators.standard import (
 )
 
 ROWS_AXIS = 2
-
-
-class NoRowRuleError(CnnError):
-    """The reason why an operator cannot be computed in bands of rows: the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,59 +55,6 @@ RowRule: TypeAlias = Callable[[Rows], OperatorBand]
 """Maps rows of an operator's output to how the operator computes them."""
 
 
-@dataclass(frozen=True)
-class Operands:
-    """An operator of a network of operator set `opset`, with what is known of its operands.
-
-    By name: `shapes` of inputs and outputs, as far as known; `constants`, the values of inputs that
-    are constants which no node prepares; `activations`, the inputs that are not constant.
-    """
-
-    node: onnx.NodeProto
-    opset: int
-    shapes: Mapping[str, tuple[int, ...]]
-    constants: Mapping[str, Array]
-    activations: frozenset[str]
-
-    def has(self, index: int) -> bool:
-        """Whether the operator has input `index`."""
-        return index < len(self.node.input) and bool(self.node.input[index])
-
-    def is_constant(self, index: int) -> bool:
-        """Whether an input is a constant, prepared by other operators or not."""
-        return self.node.input[index] not in self.activations
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of an input; raise `NoRowRuleError` if it is unknown."""
-        name = self.node.input[index]
-        if name not in self.shapes:
-            raise NoRowRuleError(f"the shape of its input {name!r} is not known")
-        return self.shapes[name]
-
-    @property
-    def output(self) -> tuple[int, ...]:
-        """The shape of the first output; raises `NoRowRuleError` if the node leaves it out."""
-        name = self.node.output[0]
-        if name not in self.shapes:
-            raise NoRowRuleError("its first output is left out")
-        return self.shapes[name]
-
-    def constant(self, index: int) -> Array:
-        """Return the values of a constant input; raise `NoRowRuleError` if they are unknown."""
-        name = self.node.input[index]
-        if name not in self.constants:
-            raise NoRowRuleError(f"its input {name!r} is not a plain constant")
-        return self.constants[name]
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute's value: a number, text (decoded) or a list."""
-        for entry in self.node.attribute:
-            if entry.name == name:
-                value = helper.get_attribute_value(entry)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
-
-
 _KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 """Operator → index of the input that holds the kernel, for kernels without `kernel_shape`."""
 
@@ -122,7 +62,7 @@ _KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 def _sliding(operands: Operands) -> RowRule:
     """The rule of convolutions and poolings."""
     if len([name for name in operands.node.output if name]) > 1:
-        raise NoRowRuleError("it returns indices into its whole input")
+        raise NoRuleError("it returns indices into its whole input")
     source, output = operands.shape(0)[ROWS_AXIS:], operands.output[ROWS_AXIS:]
     axes = len(source)
     strides = operands.attribute("strides", [1] * axes)
@@ -174,9 +114,9 @@ def _same_pads(
 def _transposed(operands: Operands) -> RowRule:
     """The rule of transposed convolutions."""
     if operands.attribute("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}:
-        raise NoRowRuleError("its padding is automatic; export it with explicit pads")
+        raise NoRuleError("its padding is automatic; export it with explicit pads")
     if operands.attribute("output_shape"):
-        raise NoRowRuleError("its padding follows from output_shape; export it with explicit pads")
+        raise NoRuleError("its padding follows from output_shape; export it with explicit pads")
     height = operands.shape(0)[ROWS_AXIS]
     axes = len(operands.output) - ROWS_AXIS
     kernel = operands.attribute("kernel_shape") or operands.shape(1)[2:]
@@ -209,9 +149,9 @@ def _padding(operands: Operands) -> RowRule:
             place = number
             above, below = given[number], given[number + len(axes)]
     if (above or below) and operands.attribute("mode", "constant") != "constant":
-        raise NoRowRuleError("it pads with rows of its input")
+        raise NoRuleError("it pads with rows of its input")
     if above < 0 or below < 0:
-        raise NoRowRuleError("it cuts rows off")
+        raise NoRuleError("it cuts rows off")
     window = Window(1, 1, above, below, height, output)
 
     def band_of(rows: Rows) -> OperatorBand:
@@ -232,12 +172,12 @@ def _enlarging(operands: Operands) -> RowRule:
     """The rule of nearest-neighbour upsampling by a whole number of rows."""
     height, output = operands.shape(0)[ROWS_AXIS], operands.output[ROWS_AXIS]
     if operands.attribute("mode", "nearest") != "nearest":
-        raise NoRowRuleError("it interpolates between rows; only mode nearest is supported")
+        raise NoRuleError("it interpolates between rows; only mode nearest is supported")
     if operands.attribute("axes") is not None:
-        raise NoRowRuleError("it names the axes that it resizes; export it without axes")
+        raise NoRuleError("it names the axes that it resizes; export it without axes")
     size = output // height
     if output % height or not _repeats(operands, size):
-        raise NoRowRuleError("it does not repeat each row a whole number of times")
+        raise NoRuleError("it does not repeat each row a whole number of times")
     blocks = Blocks(size)
     sizes = operands.constant(3).astype(np.int64) if operands.has(3) else None
 
@@ -324,28 +264,14 @@ _GLOBAL = frozenset(
     )
 )
 
-_CONTRIB = {
-    **dict.fromkeys(
-        ("FastGelu", "Gelu", "QuickGelu", "QLinearLeakyRelu", "QLinearSigmoid"), "Gelu"
-    ),
-    **dict.fromkeys(("BiasGelu", "QLinearAdd", "QLinearMul"), "Add"),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "QuantizeLinear"),
-    "FusedConv": "FusedConv",
-    "QLinearAveragePool": "AveragePool",
-    "QLinearConcat": "QLinearConcat",
-}
-"""ONNX Runtime's own operator → ONNX's operator that needs the same rows of the same inputs. Scales
-and zero points are operands that broadcast.
-"""
-
 
 def row_rule(operands: Operands) -> RowRule:
-    """Return the rule of an operator; raise `NoRowRuleError` if it has none."""
+    """Return the rule of an operator; raise `NoRuleError` if it has none."""
     operator = operands.node.op_type
     if operands.node.domain == contrib.DOMAIN:
-        operator = _CONTRIB.get(operator, "")
+        operator = contrib.ALIKE.get(operator, "")
     if len(operands.output) <= ROWS_AXIS:
-        raise NoRowRuleError("its output has no rows")
+        raise NoRuleError("its output has no rows")
     if operator in WINDOW_RULES:
         return WINDOW_RULES[operator](operands)
     if operator in BROADCASTING:
@@ -354,11 +280,11 @@ def row_rule(operands: Operands) -> RowRule:
         return _passing_on(operands, slice(1))
     if operator in _ONE_AXIS or operator in SOFTMAXES or operator in REDUCTION_AXES_AS_INPUT_SINCE:
         if ROWS_AXIS in _axes(operands):
-            raise NoRowRuleError("it works along the rows")
+            raise NoRuleError("it works along the rows")
         return _passing_on(operands, _OPERANDS.get(operator, slice(1)))
     if operator in _GLOBAL:
-        raise NoRowRuleError("each element of its output needs all rows of its input")
-    raise NoRowRuleError("how its output rows depend on its input rows is not known")
+        raise NoRuleError("each element of its output needs all rows of its input")
+    raise NoRuleError("how its output rows depend on its input rows is not known")
 
 
 def _axes(operands: Operands) -> set[int]:
@@ -371,7 +297,7 @@ def _axes(operands: Operands) -> set[int]:
             return {operands.attribute("axis", -1) % rank}
         return set(range(operands.attribute("axis", 1) % rank, rank))
     if not operands.attribute("keepdims", 1):
-        raise NoRowRuleError("it drops axes")
+        raise NoRuleError("it drops axes")
     axes = operands.constant(1).tolist() if operands.has(1) else operands.attribute("axes", ())
     return {axis % rank for axis in axes} or set(range(rank))
 
@@ -380,14 +306,14 @@ def _passing_on(operands: Operands, those: slice) -> RowRule:
     """Row by row: `those` inputs have the output's rows, or broadcast along them."""
     makes = [name for name in operands.node.output if name]
     if len(makes) > 1 and operands.node.op_type != "Split":
-        raise NoRowRuleError("it has more than one output")
+        raise NoRuleError("it has more than one output")
     rank, height = len(operands.output), operands.output[ROWS_AXIS]
     heights: dict[int, int] = {}
     for index in filter(operands.has, range(len(operands.node.input))[those]):
         shape = operands.shape(index)
         if len(shape) != rank and not operands.is_constant(index):
             name = operands.node.input[index]
-            raise NoRowRuleError(f"its input {name!r} has another number of axes than its output")
+            raise NoRuleError(f"its input {name!r} has another number of axes than its output")
         if len(shape) >= rank - ROWS_AXIS:
             heights[index] = shape[ROWS_AXIS - rank]
 

@@ -44,7 +44,7 @@ def opset(proto: onnx.ModelProto, label: str) -> int:
         raise ModelError(
             f"{label}: operator set {version} is newer than {NEWEST}, the newest that onnx "
             f"{onnx.__version__} knows; export the model for {NEWEST} or an older one, or install "
-            "a newer onnx beside csdf-edge"
+            "a newer onnx"
         )
     return version
 

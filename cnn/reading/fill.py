@@ -34,6 +34,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from cnn.network import Array
+from cnn.operators.attributes import integer, integers
 from cnn.operators.bodies import names_read
 from cnn.reading.weights import declare
 
@@ -231,15 +232,13 @@ def _fan_in(node: onnx.NodeProto, index: int, shape: tuple[int, ...]) -> float:
     """Return how many products one output element sums up, for a kernel of this shape."""
     if len(shape) < 2:
         return float(math.prod(shape))
-    attributes = {attribute.name: attribute for attribute in node.attribute}
     if node.op_type == "Conv":
         return float(math.prod(shape[1:]))
     if node.op_type == "ConvTranspose":
-        group = attributes["group"].i if "group" in attributes else 1
-        strides = attributes["strides"].ints if "strides" in attributes else [1]
+        group, strides = integer(node, "group", 1), integers(node, "strides", [1])
         return max(1.0, shape[0] / group * math.prod(shape[2:]) / math.prod(strides))
     if node.op_type == "Gemm":
-        return float(shape[1] if "transB" in attributes and attributes["transB"].i else shape[0])
+        return float(shape[1] if integer(node, "transB") else shape[0])
     return float(shape[-2] if index == 1 else shape[-1])
 
 

@@ -16,6 +16,7 @@ row, because a single half-precision operator among others is computed in float3
 from __future__ import annotations
 
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import onnx
@@ -45,8 +46,7 @@ def write_rounded(graph: Path, folder: Path) -> Path:
     }
     nodes = []
     for node in proto.graph.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = deepcopy(node)
         nodes.append(copy)
         for index, name in enumerate(copy.output):
             if name in half and copy.op_type != "Constant":

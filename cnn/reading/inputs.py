@@ -1,7 +1,8 @@
 """Fix the shapes of a model's inputs.
 
-A first axis that is symbolic, zero or missing is the batch axis and becomes 1. The user must give
-every other open axis.
+A first axis that is symbolic, zero or missing is the batch axis and becomes 1. The height and width
+of the only input, an image with its channels first, are those that the exporter wrote into the
+metadata (`imgsz`, as ultralytics does). The user must give every other open axis.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 _IMAGE = (1, 3, 224, 224)
 _PLAIN = re.compile(r"(?!(?:yes|no|on|off|true|false|null|y|n)$)[a-z/.][\w./-]*", re.IGNORECASE)
 """Text that YAML reads as itself."""
+
+_SIZE = re.compile(r"[\[(] ?([1-9][0-9]{0,4}), ?([1-9][0-9]{0,4}) ?[\])]|([1-9][0-9]{0,4})")
 
 _OTHER = 16
 """The size that advice shows for an open axis of what is not an image."""
@@ -56,6 +59,7 @@ def settle(
         )
     advice = _Advice(proto.graph, weights, label)
     shapes = _by_name(requested, names, label, advice)
+    stated = _stated_size(proto) if len(names) == 1 else None
     settled: dict[str, tuple[int, ...]] = {}
     for value in proto.graph.input:
         if not value.type.HasField("tensor_type"):
@@ -65,7 +69,7 @@ def settle(
                 "export the model with tensor inputs only"
             )
         check_element_type(value.type.tensor_type.elem_type, f"{label}: input {value.name!r}")
-        shape = _settle_one(value, shapes, label, advice)
+        shape = _settle_one(value, shapes, label, advice, stated)
         settled[value.name] = shape
         dims = value.type.tensor_type.shape.dim
         del dims[:]
@@ -87,8 +91,8 @@ def _by_name(
     if not isinstance(requested, Mapping):
         if len(names) > 1:
             raise ModelError(
-                f"{label}: one input_shape is given but the model has {len(names)} inputs; "
-                f"give one for each of {', '.join(names)} that is open: "
+                f"{label}: one input_shape is given but the model has {len(names)} inputs; give "
+                f"one for each of {', '.join(names)} that has an open axis: "
                 f"{advice.for_those_without({})}"
             )
         return {names[0]: tuple(requested)}
@@ -101,8 +105,38 @@ def _by_name(
     return requested
 
 
+def image_size(text: str) -> tuple[int, int] | None:
+    """Return the height and width that `imgsz` of a model's metadata states, None for other texts.
+
+    >>> image_size("[384, 640]"), image_size("640"), image_size("large")
+    ((384, 640), (640, 640), None)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    height, width, both = match.groups()
+    return int(height or both), int(width or both)
+
+
+def _stated_size(proto: onnx.ModelProto) -> tuple[int, int] | None:
+    texts = (entry.value for entry in proto.metadata_props if entry.key == "imgsz")
+    return image_size(next(texts, ""))
+
+
+def _with_size(found: list[int | None], size: tuple[int, int] | None) -> list[int | None]:
+    """Return the axes of an image, channels first, whose open height and width are `size`."""
+    if size is None or len(found) != len(_IMAGE) or found[1] not in (1, 3, 4):
+        return found
+    open_or_size = zip(found[2:], size, strict=True)
+    return [*found[:2], *(usual if axis is None else axis for axis, usual in open_or_size)]
+
+
 def _settle_one(
-    value: onnx.ValueInfoProto, given: Mapping[str, tuple[int, ...]], label: str, advice: _Advice
+    value: onnx.ValueInfoProto,
+    given: Mapping[str, tuple[int, ...]],
+    label: str,
+    advice: _Advice,
+    stated: tuple[int, int] | None,
 ) -> tuple[int, ...]:
     requested = given.get(value.name)
     tensor = value.type.tensor_type
@@ -117,6 +151,7 @@ def _settle_one(
         return tuple(requested)
     found = _axes(value)
     if requested is None:
+        found = _with_size(found, stated)
         return _close(value, found, label, advice.for_those_without(given))
     if len(requested) != len(found):
         raise ModelError(

@@ -145,7 +145,7 @@ def _bound(name: str, value: Constant, graph: onnx.GraphProto, label: str) -> Ar
             "and lists of equal length for its axes"
         )
     if dtype.kind != "b" and not _holds(dtype, array):
-        raise ModelError(f"{what} is {_brief(value)}, which {dtype.name} does not hold")
+        raise ModelError(f"{what} is {_brief(value)}, which {dtype.name} cannot represent")
     sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
     if not array.ndim and all(size in (1, None) for size in sizes):
         array = array.reshape((1,) * len(sizes))

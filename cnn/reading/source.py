@@ -166,7 +166,7 @@ def locate(path: str | Path) -> LocatedModel:
 
 def _unknown(text: str, prefix: str, known: tuple[str, ...]) -> str:
     names = ", ".join(prefix + name for name in known)
-    return f"there is no network called {text}; there are {names}"
+    return f"there is no network {text}; the networks are {names}"
 
 
 def _read(file: Path, label: str) -> bytes:

@@ -98,13 +98,13 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
     location = _entry(tensor, "location", what)
     if not location or not location.isprintable():
         raise ModelError(
-            f"{what} lies in another file and has no name for it; export the model again"
+            f"{what} is stored in another file, which it does not name; export the model again"
         )
     inside = PurePosixPath(location)
     if inside.is_absolute() or ".." in inside.parts:
         raise ModelError(
-            f"{what} lies in {location}, which is not beside the model; move it there and export "
-            "the model again"
+            f"{what} is stored in {location}, which is not in the model's folder; move it "
+            "there and export the model again"
         )
     path = directory / inside
     try:
@@ -114,17 +114,17 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
     except (OSError, RuntimeError) as error:  # RuntimeError: a cycle of links, before 3.13
         reason = getattr(error, "strerror", None) or "its links lead in a circle"
         raise ModelError(
-            f"{what} should lie in {path}, which cannot be read ({reason}); put that file beside "
-            "the model"
+            f"{what} is stored in {path}, which cannot be read ({reason}); put that file into the "
+            "model's folder"
         ) from None
     is_blob = file.parent == _blobs(folder) and _is_blob_name(file.name) is not None
     if not is_blob and not file.is_relative_to(folder):
         raise ModelError(
-            f"{what} lies in {path}, a link to {file} outside of the model's folder; put a copy of "
-            "that file in the link's place"
+            f"{what} is stored in {path}, a link to {file} outside the model's folder; replace "
+            "the link by a copy of that file"
         )
     if not is_regular:
-        raise ModelError(f"{what} should lie in {path}, which is not a regular file")
+        raise ModelError(f"{what} is stored in {path}, which is not a regular file")
     return file
 
 
@@ -206,7 +206,9 @@ def array_in(
 def _entry(tensor: onnx.TensorProto, key: str, what: str) -> str | None:
     values = [entry.value for entry in tensor.external_data if entry.key == key]
     if len(values) > 1:
-        raise ModelError(f"{what} has its {key} in another file twice; export the model again")
+        raise ModelError(
+            f"{what} is stored in another file, with a duplicate key {key}; export the model again"
+        )
     return values[0] if values else None
 
 
@@ -216,8 +218,8 @@ def _number(tensor: onnx.TensorProto, key: str, what: str) -> int | None:
         return None
     if _is_number(text) is None:
         raise ModelError(
-            f"{what} lies in another file, with the {key} {text[:40]!r}, which is not a number of "
-            "bytes; export the model again"
+            f"{what} is stored in another file, with the {key} {text[:40]!r}, which is not a "
+            "number of bytes; export the model again"
         )
     return int(text)
 
@@ -231,7 +233,7 @@ def _bits(proto: onnx.TensorProto, what: str) -> int:
 def _shape(proto: onnx.TensorProto, what: str) -> tuple[int, ...]:
     shape = tuple(proto.dims)
     if len(shape) > MOST_DIMENSIONS or any(size < 0 for size in shape):
-        raise ModelError(f"{what} has no possible shape; export the model again")
+        raise ModelError(f"{what} has an impossible shape; export the model again")
     return shape
 
 

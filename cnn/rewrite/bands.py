@@ -24,11 +24,11 @@ sent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx
-from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.layers.views import (
@@ -42,21 +42,16 @@ from cnn.layers.views import (
     slice_nodes,
 )
 from cnn.network import TAIL
+from cnn.operators.attributes import change_attributes
+from cnn.operators.operands import NoRuleError
 from cnn.operators.receptive_field import Rows, bands_of
-from cnn.operators.row_rules import (
-    ROWS_AXIS,
-    NoRowRuleError,
-    Operands,
-    OperatorBand,
-    RowRule,
-    row_rule,
-)
+from cnn.operators.row_rules import ROWS_AXIS, OperatorBand, RowRule, row_rule
 from cnn.operators.supported import describe
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import (
     activation_of,
-    is_divisible,
     operands,
+    operands_of,
     prepared_from,
     preparing_nodes,
     shape_of,
@@ -266,23 +261,16 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
         raise ModelError(
             f"layer {layer.name!r} keeps state from frame to frame and runs as a whole"
         )
-    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
-    known = Operands(
-        layer.node,
-        draft.opset,
-        {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
-        {name: draft.weights[name] for name in names if name in draft.weights},
-        operands(draft, layer),
-    )
+    known = operands_of(draft, layer)
     try:
         if draft.is_joining(layer):
-            raise NoRowRuleError("it joins parts of a layer")
+            raise NoRuleError("it joins parts of a layer")
         rule = row_rule(known)
         by_rows = rule(Rows(0, 1)).inputs
         for index, name in enumerate(layer.node.input):
             if name in known.activations and index not in by_rows:
-                raise NoRowRuleError(f"its input {name!r} is neither a constant nor read by rows")
-    except NoRowRuleError as error:
+                raise NoRuleError(f"its input {name!r} is neither a constant nor read by rows")
+    except NoRuleError as error:
         raise ModelError(
             f"{describe(layer.node)} cannot be computed in bands of rows: {error}"
         ) from error
@@ -353,10 +341,9 @@ class _BandWriter:
 
     def _layer(self, layer: DraftLayer, computed: OperatorBand) -> DraftLayer:
         draft = self._draft
-        node = onnx.NodeProto()
-        node.CopyFrom(layer.node)
+        node = deepcopy(layer.node)
         node.name = layer.name + self._suffix
-        _change_attributes(node, computed.attributes)
+        change_attributes(node, computed.attributes)
         preparing: dict[str, onnx.NodeProto] = {}
         activations = operands(draft, layer)
         for index, name in enumerate(layer.node.input):
@@ -452,14 +439,3 @@ def _cut(
     nodes = slice_nodes(tensor, made, ((ROWS_AXIS, rows.start, rows.stop),), draft.opset)
     nodes[-1].name = name
     return DraftLayer(name, tuple(nodes), 0, origin)
-
-
-def _change_attributes(
-    node: onnx.NodeProto, changes: Mapping[str, int | Sequence[int] | None]
-) -> None:
-    kept = [entry for entry in node.attribute if entry.name not in changes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-    node.attribute.extend(
-        helper.make_attribute(name, value) for name, value in changes.items() if value is not None
-    )

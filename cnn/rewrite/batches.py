@@ -9,18 +9,19 @@ predicts holds for it as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import onnx
 
 from cnn.errors import CnnError, ModelError
 from cnn.layers.grouping import Operators
-from cnn.network import TAIL, Array, Layer, Network, Tensor
-from cnn.operators.batch_rules import NoBatchRuleError, in_batch
+from cnn.network import TAIL, Array, Layer, Network, Tensor, read_by, weight_tensors
+from cnn.operators.batch_rules import in_batch
 from cnn.operators.bodies import reads
-from cnn.operators.row_rules import Operands
-from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.prepared import is_divisible, operands, shape_of
+from cnn.operators.operands import NoRuleError
+from cnn.rewrite.draft import Draft
+from cnn.rewrite.prepared import operands_of
 
 
 def put_in_batches(
@@ -46,8 +47,7 @@ def put_in_batches(
             if x in constants.arrays
         )
         layers.append(replace(layer, weights=tuple(dict.fromkeys(read)), macs=layer.macs * frames))
-    used = dict.fromkeys(name for layer in layers for name in layer.weights)
-    arrays = {name: constants.arrays[name] for name in used}
+    arrays = read_by(layers, constants.arrays)
     batched = replace(
         network,
         layers=tuple(layers),
@@ -55,7 +55,7 @@ def put_in_batches(
             name: replace(tensor, shape=(frames, *tensor.shape[1:]))
             for name, tensor in network.tensors.items()
         },
-        weights={name: Tensor(name, x.shape, x.dtype.name) for name, x in arrays.items()},
+        weights=weight_tensors(arrays),
         batch=frames,
     )
     return batched, replace(operators, of_layer=nodes), arrays
@@ -77,10 +77,10 @@ def _own_node(
     drafted = draft.layers[layer.name]
     try:
         if layer.state:
-            raise NoBatchRuleError("it keeps state from frame to frame")
+            raise NoRuleError("it keeps state from frame to frame")
         if layer.operator == TAIL:
-            raise NoBatchRuleError("the shapes of its results depend on the data")
-        changed = in_batch(_operands(draft, drafted), constants.frames)
+            raise NoRuleError("the shapes of its results depend on the data")
+        changed = in_batch(operands_of(draft, drafted), constants.frames)
     except CnnError as error:
         raise ModelError(
             f"{network.name}: layer {layer.name!r} ({layer.operator}) cannot compute several "
@@ -88,23 +88,10 @@ def _own_node(
         ) from None
     if not changed:
         return drafted.node
-    node = onnx.NodeProto()
-    node.CopyFrom(drafted.node)
+    node = deepcopy(drafted.node)
     for index, values in changed.items():
         node.input[index] = constants.add(node.input[index], values)
     return node
-
-
-def _operands(draft: Draft, layer: DraftLayer) -> Operands:
-    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
-    known = (name for name in names if is_divisible(draft, layer, name))
-    return Operands(
-        layer.node,
-        draft.opset,
-        {name: shape_of(draft, layer, name) for name in known},
-        {name: draft.weights[name] for name in names if name in draft.weights},
-        operands(draft, layer),
-    )
 
 
 class _Constants:

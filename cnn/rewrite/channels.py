@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from cnn.network import Array
 from cnn.operators import contrib
+from cnn.operators.operands import Operands
 from cnn.operators.standard import BROADCASTING, ELEMENTWISE, QUANTISERS
 from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.prepared import is_divisible, shape_of
+from cnn.rewrite.prepared import is_divisible, operands_of
 
 By: TypeAlias = Literal["channel", "group", "inside"]
 
@@ -57,87 +57,60 @@ def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
         return None
     if not all(is_divisible(draft, layer, name) for name in layer.node.input):
         return None
-    rule = find(_Operator(draft, layer))
-    return rule if rule is not None and rule.channels > 1 else None
+    rule = find(operands_of(draft, layer))
+    if rule is None or rule.channels < 2:
+        return None
+    plain = set(draft.reads(layer)).issuperset(filter(None, layer.node.input))
+    # A slice of constants only would depend on no frame.
+    return rule if plain or not rule.is_concatenation else None
 
 
-class _Operator:
-    """A layer's own node with the shapes of its operands."""
-
-    def __init__(self, draft: Draft, layer: DraftLayer) -> None:
-        self._draft = draft
-        self._layer = layer
-        self.node = layer.node
-        self.output = draft.tensors[layer.outputs[0]]
-
-    def has(self, index: int) -> bool:
-        """Whether the node has input `index`."""
-        return index < len(self.node.input) and bool(self.node.input[index])
-
-    @property
-    def has_constants(self) -> bool:
-        """Whether an input is not an activation."""
-        return not set(self._draft.reads(self._layer)).issuperset(filter(None, self.node.input))
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Return the shape of input `index`."""
-        return shape_of(self._draft, self._layer, self.node.input[index])
-
-    def weight(self, index: int) -> Array | None:
-        """Return input `index` if it is a weight that no node prepares."""
-        return self._draft.weights.get(self.node.input[index]) if self.has(index) else None
-
-    def integer(self, attribute: str, default: int) -> int:
-        """Return the value of an integer attribute."""
-        return int(next((x.i for x in self.node.attribute if x.name == attribute), default))
+_Finder: TypeAlias = Callable[[Operands], Rule | None]
 
 
-_Finder: TypeAlias = Callable[[_Operator], Rule | None]
-
-
-def _channelwise(operator: _Operator) -> Rule | None:
+def _channelwise(operator: Operands) -> Rule | None:
     """One operand with channels; the node's other inputs apply to all of them."""
-    shape = operator.output.shape
+    shape = operator.output
     if len(shape) < 2 or operator.shape(0)[:2] != shape[:2]:
         return None
     return Rule(1, shape[1], (Use(0, 1),))
 
 
-def _normalised(operator: _Operator) -> Rule | None:
+def _normalised(operator: Operands) -> Rule | None:
     """Like `_channelwise`, with parameters that have one value per channel."""
-    shape = operator.output.shape
+    shape = operator.output
     if len(shape) < 2:
         return None
     parameters = range(1, len(operator.node.input))
     return Rule(1, shape[1], (Use(0, 1), *(Use(index, 0) for index in parameters)))
 
 
-def _broadcast(operator: _Operator) -> Rule | None:
+def _broadcast(operator: Operands) -> Rule | None:
     """Operands that are broadcast to the output's shape."""
-    shape = operator.output.shape
+    shape = operator.output
     if len(shape) < 2:
         return None
     uses = (_operand(operator, index, 1) for index in range(len(operator.node.input)))
     return Rule(1, shape[1], tuple(use for use in uses if use is not None))
 
 
-def _operand(operator: _Operator, index: int, axis: int) -> Use | None:
+def _operand(operator: Operands, index: int, axis: int) -> Use | None:
     """Return how channels along the output's `axis` use an operand that is broadcast."""
-    own = axis - len(operator.output.shape) + len(operator.shape(index))
+    own = axis - len(operator.output) + len(operator.shape(index))
     if own < 0 or operator.shape(index)[own] == 1:
         return None
     return Use(index, own)
 
 
-def _quantised(operator: _Operator) -> Rule | None:
+def _quantised(operator: Operands) -> Rule | None:
     """Quantisation of an activation, by one scale or by a scale per channel."""
-    shape = operator.output.shape
+    shape = operator.output
     if len(shape) < 2:
         return None
     uses = [Use(0, 1)]
     for index in (1, 2):
         if operator.has(index) and operator.shape(index) not in {(), (1,)}:
-            if len(operator.shape(index)) > 1 or operator.integer("axis", 1) % len(shape) != 1:
+            if len(operator.shape(index)) > 1 or operator.attribute("axis", 1) % len(shape) != 1:
                 return None
             uses.append(Use(index, 0))
     return Rule(1, shape[1], tuple(uses))
@@ -146,9 +119,9 @@ def _quantised(operator: _Operator) -> Rule | None:
 def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Finder:
     """A convolution of `source` with `kernel`; `per_filter` inputs have a value per filter."""
 
-    def find(operator: _Operator) -> Rule:
-        channels = operator.output.shape[1]
-        groups = operator.integer("group", 1)
+    def find(operator: Operands) -> Rule:
+        channels = operator.output[1]
+        groups = operator.attribute("group", 1)
         uses = [Use(kernel, 0)]
         uses += [
             Use(index, 0)
@@ -162,35 +135,35 @@ def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Find
     return find
 
 
-def _fused_convolution(operator: _Operator) -> Rule | None:
+def _fused_convolution(operator: Operands) -> Rule | None:
     """A convolution with its activation function, unless it also adds a tensor."""
     return None if operator.has(3) else _convolution(0, 1, (2,))(operator)
 
 
-def _transposed_convolution(operator: _Operator) -> Rule | None:
-    channels = operator.output.shape[1]
-    groups = operator.integer("group", 1)
+def _transposed_convolution(operator: Operands) -> Rule | None:
+    channels = operator.output[1]
+    groups = operator.attribute("group", 1)
     bias = (Use(2, 0),) if operator.has(2) else ()
     if groups == 1:
         return Rule(1, channels, (Use(1, 1), *bias))
-    if operator.weight(1) is None:
+    if operator.node.input[1] not in operator.constants:
         return None
     uses = (Use(0, 1, "group"), Use(1, 0, "group"), Use(1, 1, "inside"), *bias)
     return Rule(1, channels, uses, channels // groups)
 
 
-def _gemm(operator: _Operator) -> Rule:
-    columns = operator.output.shape[1]
-    uses = [Use(1, 0 if operator.integer("transB", 0) else 1)]
+def _gemm(operator: Operands) -> Rule:
+    columns = operator.output[1]
+    uses = [Use(1, 0 if operator.attribute("transB") else 1)]
     if operator.has(2):
         added = _operand(operator, 2, 1)
         uses += [added] if added else []
     return Rule(1, columns, tuple(uses))
 
 
-def _quantised_gemm(operator: _Operator) -> Rule | None:
-    columns = operator.output.shape[1]
-    uses = [Use(3, 0 if operator.integer("transB", 0) else 1)]
+def _quantised_gemm(operator: Operands) -> Rule | None:
+    columns = operator.output[1]
+    uses = [Use(3, 0 if operator.attribute("transB") else 1)]
     for index in (4, 5, 6):
         if operator.has(index) and operator.shape(index) not in {(), (1,)}:
             if operator.shape(index) != (columns,):
@@ -202,8 +175,8 @@ def _quantised_gemm(operator: _Operator) -> Rule | None:
 def _product(right: int, per_column: tuple[int, ...]) -> _Finder:
     """A matrix product with right operand `right`; `per_column` inputs have a value per column."""
 
-    def find(operator: _Operator) -> Rule | None:
-        shape = operator.output.shape
+    def find(operator: Operands) -> Rule | None:
+        shape = operator.output
         factor = operator.shape(right)
         if len(factor) < 2 or not shape or factor[-1] != shape[-1]:
             return None
@@ -218,27 +191,25 @@ def _product(right: int, per_column: tuple[int, ...]) -> _Finder:
     return find
 
 
-def _resize(operator: _Operator) -> Rule | None:
+def _resize(operator: Operands) -> Rule | None:
     """By scales only, because sizes include the number of channels."""
-    modes = [x.s for x in operator.node.attribute if x.name == "coordinate_transformation_mode"]
-    shape = operator.output.shape
-    if operator.has(3) or b"tf_crop_and_resize" in modes or shape[:2] != operator.shape(0)[:2]:
+    mode = operator.attribute("coordinate_transformation_mode")
+    shape = operator.output
+    if operator.has(3) or mode == "tf_crop_and_resize" or shape[:2] != operator.shape(0)[:2]:
         return None
     return Rule(1, shape[1], (Use(0, 1),))
 
 
-def _pad(operator: _Operator) -> Rule | None:
+def _pad(operator: Operands) -> Rule | None:
     """Only if all axes are padded in order and the channels are not."""
     return None if operator.has(3) else _channelwise(operator)
 
 
-def _concatenation(operator: _Operator) -> Rule | None:
-    shape = operator.output.shape
+def _concatenation(operator: Operands) -> Rule | None:
+    shape = operator.output
     if len(shape) < 2:
         return None
-    if operator.integer("axis", 1) % len(shape) == 1:
-        if operator.has_constants:
-            return None  # a slice of constants only would depend on no frame
+    if operator.attribute("axis", 1) % len(shape) == 1:
         return Rule(1, shape[1], (), is_concatenation=True)
     inputs = range(len(operator.node.input))
     return Rule(1, shape[1], tuple(Use(index, 1) for index in inputs))

@@ -8,6 +8,7 @@ tensors each layer reads; `Draft.finish` then makes a `Network` of the layers, s
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import onnx
@@ -15,7 +16,7 @@ import onnx
 from cnn.errors import ModelError
 from cnn.layers.grouping import Operators, final_names
 from cnn.layers.views import Bounds, Join, Region, View, Views, region_name
-from cnn.network import TAIL, Array, Layer, Network, Tensor
+from cnn.network import TAIL, Array, Layer, Network, Tensor, read_by, weight_tensors
 from cnn.operators.bodies import reads
 from cnn.operators.standard import standard_opset
 
@@ -59,9 +60,8 @@ class DraftLayer:
 
         `suffixes` has the ending of each name, by the layer's output.
         """
-        found = [onnx.NodeProto() for _ in self.trailing]
+        found = tuple(map(deepcopy, self.trailing))
         for copy, original in zip(found, self.trailing, strict=True):
-            copy.CopyFrom(original)
             (end,) = final_names(original.output, self.trailing)
             copy.input[0] += suffixes[end]
             copy.output[0] += suffixes[end]
@@ -72,7 +72,7 @@ class DraftLayer:
                 self.node.output, final_names(self.node.output, self.trailing), strict=True
             )
         ]
-        return tuple(found)
+        return found
 
     @property
     def origin(self) -> str:
@@ -241,20 +241,17 @@ class Draft:
         layers = self._finished_layers(views)
         made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
         made.update(name for layer in layers for name, _ in layer.state)
-        used = dict.fromkeys(name for layer in layers for name in layer.weights)
+        weights = read_by(layers, self.weights)
         network = Network(
             self.network_name,
             layers,
             {name: tensor for name, tensor in self.tensors.items() if name in made},
-            {
-                name: Tensor(name, tuple(self.weights[name].shape), self.weights[name].dtype.name)
-                for name in used
-            },
+            weight_tensors(weights),
             self.inputs,
             self.outputs,
             self.batch,
         )
-        return network, operators, {name: self.weights[name] for name in used}
+        return network, operators, weights
 
     def _finished_layers(self, views: Views) -> tuple[Layer, ...]:
         """Return all layers except parts that nobody reads, as where a stride skips their rows."""

@@ -6,10 +6,14 @@ prepared value is the same preparation applied to a part of the source.
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import onnx
 
 from cnn.layers.grouping import final_names
 from cnn.layers.views import region_name
+from cnn.operators.attributes import integer
+from cnn.operators.operands import Operands
 from cnn.operators.standard import QUANTISERS
 from cnn.rewrite.draft import Draft, DraftLayer
 
@@ -42,6 +46,18 @@ def operands(draft: Draft, layer: DraftLayer) -> frozenset[str]:
     return frozenset(name for name in layer.node.input if activation_of(draft, layer, name))
 
 
+def operands_of(draft: Draft, layer: DraftLayer) -> Operands:
+    """Return the layer's own node with what is known of its operands."""
+    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
+    return Operands(
+        layer.node,
+        draft.opset,
+        {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
+        {name: draft.weights[name] for name in names if name in draft.weights},
+        operands(draft, layer),
+    )
+
+
 def prepared_from(
     draft: Draft, layer: DraftLayer, name: str, source: str
 ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
@@ -51,8 +67,7 @@ def prepared_from(
         return name, preparing_nodes(layer, name)
     found = []
     for node in preparing_nodes(layer, name):
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
+        copy = deepcopy(node)
         copy.input[:] = [instead.get(read, read) for read in node.input]
         copy.output[0] = copy.name = instead[node.output[0]] = f"{node.output[0]}({source})"
         found.append(copy)
@@ -74,8 +89,7 @@ def sliced(
     source, before = sliced(draft, layer, node.input[0], axis, start, stop)
     if source == node.input[0]:
         return name, preparing_nodes(layer, name)
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
+    made = deepcopy(node)
     made.input[0] = source
     made.output[0] = made.name = region_name(name, ((axis, start, stop),))
     if node.op_type in QUANTISERS and _parameters_axis(draft, layer, node) == axis:
@@ -114,4 +128,4 @@ def _preparing(layer: DraftLayer, name: str) -> onnx.NodeProto | None:
 def _parameters_axis(draft: Draft, layer: DraftLayer, node: onnx.NodeProto) -> int:
     """Return the axis that the scales and zero points of a (de)quantiser belong to."""
     rank = max(1, len(shape_of(draft, layer, node.input[0])))
-    return int(next((x.i for x in node.attribute if x.name == "axis"), 1)) % rank
+    return integer(node, "axis", 1) % rank

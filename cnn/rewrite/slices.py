@@ -9,6 +9,7 @@ region of their input that their channels need: exactly one part of a tensor tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import accumulate, pairwise
 
 import onnx
@@ -57,7 +58,7 @@ def _check(rewrite: Slices, rule: Rule) -> None:
     if sum(rewrite.channels) != rule.channels:
         raise ModelError(
             f"layer {rewrite.layer!r} has {rule.channels} output channels, and its slices have "
-            f"{sizes} = {sum(rewrite.channels)}; they must be the same"
+            f"{sizes} = {sum(rewrite.channels)}; these must be equal"
         )
     if not Channels(rule.channels, rule.group_channels).allow(rewrite.channels):
         raise ModelError(
@@ -72,8 +73,7 @@ def _slice(
     whole = draft.tensors[layer.outputs[0]]
     shape = list(whole.shape)
     shape[rule.axis] = stop - start
-    node = onnx.NodeProto()
-    node.CopyFrom(layer.node)
+    node = deepcopy(layer.node)
     node.name = layer.name + suffix
     trailing = layer.make_parts(node, {whole.name: suffix})
     draft.add_tensor(whole.name + suffix, shape, whole.dtype)

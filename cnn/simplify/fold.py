@@ -28,11 +28,12 @@ from onnx import helper, numpy_helper, shape_inference
 
 from cnn.network import Array
 from cnn.operators import contrib
+from cnn.operators.attributes import attribute, integer, integers
 from cnn.operators.bodies import has_body
 from cnn.operators.standard import QUANTISERS, STANDARD_DOMAINS
 from cnn.operators.supported import RANDOM
 from cnn.reading.weights import INLINE_BYTES, described, tensor
-from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
+from cnn.simplify.graph import OperatorGraph
 from cnn.simplify.unroll import Unroller, expand_sequence_operator, inlined_branch
 
 _MOVING = frozenset(

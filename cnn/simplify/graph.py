@@ -11,11 +11,10 @@ import onnx
 from onnx import helper
 
 from cnn.network import Array
+from cnn.operators.attributes import has_input, integers
 from cnn.operators.bodies import captured, reads, rename
 from cnn.operators.standard import standard_opset
 from cnn.reading.names import short
-
-Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 
 
 class OperatorGraph:
@@ -198,32 +197,6 @@ def type_of(array: Array) -> onnx.TypeProto:
     """Return the ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)
-
-
-def has_input(node: onnx.NodeProto, index: int) -> bool:
-    """Whether a node has input `index`, which may be optional."""
-    return index < len(node.input) and bool(node.input[index])
-
-
-def attribute(node: onnx.NodeProto, name: str, default: Value = None) -> Value:
-    """Return the value of a node's attribute; text is bytes."""
-    for found in node.attribute:
-        if found.name == name:
-            value: Value = helper.get_attribute_value(found)
-            return list(value) if isinstance(value, (list, tuple)) else value
-    return default
-
-
-def integers(node: onnx.NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
-    """Return the value of an attribute that is a list of integers."""
-    value = attribute(node, name)
-    return [int(x) for x in value] if isinstance(value, list) else list(default)
-
-
-def integer(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Return the value of an attribute that is an integer."""
-    value = attribute(node, name)
-    return value if isinstance(value, int) else default
 
 
 def attribute_or_input(

@@ -17,18 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from cnn.network import Array
+from cnn.operators.attributes import attribute, change_attributes, has_input, integer, integers
 from cnn.operators.standard import PADS_AS_INPUT_SINCE
-from cnn.simplify.graph import (
-    OperatorGraph,
-    attribute,
-    attribute_or_input,
-    has_input,
-    integer,
-    integers,
-)
+from cnn.simplify.graph import OperatorGraph, attribute_or_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +195,7 @@ def _fuse_zeros(graph: OperatorGraph, pad: onnx.NodeProto | None, node: onnx.Nod
     if attribute(node, "auto_pad") == b"VALID":
         own = [0] * len(own)
     pads = [x + y for x, y in zip(own, (*begins[2:], *ends[2:]), strict=True)]
-    kept = [x for x in node.attribute if x.name not in ("pads", "auto_pad")]
-    del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+    change_attributes(node, {"auto_pad": None, "pads": pads})
     node.input[0] = pad.input[0]
     return True
 

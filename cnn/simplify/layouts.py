@@ -26,6 +26,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.attributes import change_attributes, has_input, integer, integers
 from cnn.operators.bodies import bodies, names_read
 from cnn.operators.standard import (
     BROADCASTING,
@@ -39,7 +40,7 @@ from cnn.operators.standard import (
     STANDARD_DOMAINS,
 )
 from cnn.reading.names import short
-from cnn.simplify.graph import OperatorGraph, attribute_or_input, has_input, integer, integers
+from cnn.simplify.graph import OperatorGraph, attribute_or_input
 
 Order = tuple[int, ...]
 
@@ -192,10 +193,7 @@ class _AxisRules:
             return None
 
         def renumber() -> None:
-            kept = [x for x in self.node.attribute if x.name != "axis"]
-            del self.node.attribute[:]
-            moved = helper.make_attribute("axis", self.order[axis % self._rank])
-            self.node.attribute.extend([*kept, moved])
+            change_attributes(self.node, {"axis": self.order[axis % self._rank]})
 
         made = range(len(self.node.output)) if outputs is None else outputs
         return Permutable(tuple(inputs), tuple(made), renumber)
@@ -217,9 +215,7 @@ class _AxisRules:
     def _set(self, name: str, values: list[int], index: int, since: int) -> None:
         """Set the attribute `name`, or input `index` from operator set `since` on, to `values`."""
         if self.graph.opset < since:
-            kept = [x for x in self.node.attribute if x.name != name]
-            del self.node.attribute[:]
-            self.node.attribute.extend([*kept, helper.make_attribute(name, values)])
+            change_attributes(self.node, {name: values})
             return
         while len(self.node.input) <= index:
             self.node.input.append("")
@@ -356,7 +352,7 @@ class _Change:
             for number in self._outside(name, region):
                 order = _order(self._nodes[number])
                 if order is not None:
-                    _set_order(self._nodes[number], _composed(self._order, order))
+                    change_attributes(self._nodes[number], {"perm": _composed(self._order, order)})
                     self._nodes[number].input[0] = instead[name]
             if self._is_needed_in_old_order(name, region):
                 self._insert(instead[name], name, self._order)
@@ -464,9 +460,3 @@ class _Change:
         whole = array.reshape((1,) * (len(self._order) - array.ndim) + array.shape)
         moved = np.ascontiguousarray(whole.transpose(self._back))
         return self._graph.add_constant(f"{name}_moved", moved)
-
-
-def _set_order(node: onnx.NodeProto, order: Order) -> None:
-    for found in node.attribute:
-        if found.name == "perm":
-            found.ints[:] = order

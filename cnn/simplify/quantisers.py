@@ -18,6 +18,8 @@ Where a dequantised tensor is an output of the network and is also read, its rea
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import onnx
 
 from cnn.operators.bodies import reads
@@ -50,8 +52,7 @@ def _separate_outputs(graph: OperatorGraph) -> None:
         made = node.output[0]
         direct = [reader for reader in readers.get(made, []) if made in reader.input]
         if made in graph.outputs and direct and _is_dequantiser(graph, node):
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
+            copy = deepcopy(node)
             copy.name = ""
             copy.output[0] = _described(graph, f"{made}_read", like=made, kind=made)
             graph.nodes.append(copy)
@@ -75,8 +76,7 @@ def _move_dequantisers(graph: OperatorGraph) -> bool:
         if is_between or not _takes(graph, mover, before.input[0]):
             continue
         made = mover.output[0]
-        moved = onnx.NodeProto()
-        moved.CopyFrom(before)
+        moved = deepcopy(before)
         moved.name = ""
         mover.input[0] = before.input[0]
         mover.output[0] = moved.input[0] = _described(

@@ -16,17 +16,11 @@ import onnx
 
 from cnn.errors import ModelError
 from cnn.network import Array
+from cnn.operators.attributes import attribute, has_input, integer, integers
 from cnn.operators.bodies import reads, rename
 from cnn.reading.weights import INLINE_BYTES
 from cnn.simplify.fold import evaluate
-from cnn.simplify.graph import (
-    OperatorGraph,
-    attribute,
-    attribute_or_input,
-    has_input,
-    integer,
-    integers,
-)
+from cnn.simplify.graph import OperatorGraph, attribute_or_input
 
 
 def remove_duplicates(graph: OperatorGraph) -> bool:

@@ -23,8 +23,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from cnn.network import Array
+from cnn.operators.attributes import attribute, has_input, integer, integers
 from cnn.operators.bodies import renamed
-from cnn.simplify.graph import OperatorGraph, attribute, has_input, in_order, integer, integers
+from cnn.simplify.graph import OperatorGraph, in_order
 
 
 class Body:

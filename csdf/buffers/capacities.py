@@ -308,8 +308,8 @@ class CapacitySearch:
         times = (time for actor in self._storage.graph.actors for time in actor.execution_times)
         if self._storage.shortest == 0 and any(times) and self._storage.names:
             raise CsdfError(
-                "without capacities nothing bounds the throughput, so more room always helps; "
-                "name a period to reach"
+                "only capacities bound the throughput, so more room always helps; name a period "
+                "to reach"
             )
         return self._storage.shortest
 
@@ -354,8 +354,8 @@ class CapacitySearch:
             return self.best_period()
         if period < self._storage.shortest:
             raise CsdfError(
-                f"no capacities give a period of {period}; "
-                f"without any it is {self._storage.shortest}"
+                f"no capacities reach a period of {period}; with unbounded channels it is "
+                f"{self._storage.shortest}"
             )
         return self.best_period() if period == 0 else period
 

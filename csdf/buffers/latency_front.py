@@ -46,12 +46,12 @@ class LatencyPoint:
     latency: Fraction
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
+        """Return what the command `csdf` writes; the keys are part of its interface."""
         return {
             "size": self.size,
-            "period": str(self.pace),
-            "latency": str(self.latency),
-            "capacities": dict(self.capacities),
+            "period": self.pace,
+            "latency": self.latency,
+            "capacities": self.capacities,
         }
 
 
@@ -69,9 +69,9 @@ class LatencyFront:
     complete: bool
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
+        """Return what the command `csdf` writes; the keys are part of its interface."""
         return {
-            "periods": [str(pace) for pace in self.paces],
+            "periods": self.paces,
             "complete": self.complete,
             "points": [point.as_json() for point in self.points],
         }
@@ -112,7 +112,9 @@ def latency_front(
     else:
         paces, complete = (period,), True
     if 0 in paces:
-        raise CsdfError("nothing bounds the throughput, so no pace is known; name a period")
+        raise CsdfError(
+            "nothing bounds the throughput, so there is no shortest period; name a period"
+        )
     points: list[LatencyPoint] = []
     for pace in paces:
         at_pace = _Paced(graph, source, sink, names, pace)
@@ -142,7 +144,7 @@ class _Paced:
         for name in (source, sink):
             if name not in graph.actor:
                 known = ", ".join(map(repr, list(graph.actor)[:8]))
-                raise CsdfError(f"{name!r} is not an actor of the graph; there are {known}")
+                raise CsdfError(f"{name!r} is not an actor of the graph; its actors are {known}")
         repetitions = repetition_vector(graph)
         # Source and sink have one cycle of phases per iteration.
         whole = unrolled(graph, {name: repetitions[name] for name in (source, sink)})
@@ -150,7 +152,8 @@ class _Paced:
         self._shortest = throughput(self._graph).period
         if pace < self._shortest:
             raise CsdfError(
-                f"no capacities give a period of {pace}; without any it is {self._shortest}"
+                f"no capacities reach a period of {pace}; with unbounded channels it is "
+                f"{self._shortest}"
             )
         self._distance = self._apart()
         times = common_denominator([actor.execution_times for actor in graph.actors])

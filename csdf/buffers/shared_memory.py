@@ -56,7 +56,7 @@ class SharedMemory:
         return sum(buffer.size_bytes for buffer in self.buffers.values())
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
+        """Return what the command `csdf` writes; the keys are part of its interface."""
         return {
             "total_bytes": self.total_bytes,
             "at_least_bytes": self.at_least_bytes,

@@ -25,8 +25,8 @@ from fractions import Fraction
 
 from csdf.buffers.conflicts import Conflict, CycleBound, CycleBounds, Need, PeriodGoal
 from csdf.buffers.conflicts import fits as bounds_fit
-from csdf.errors import CsdfError, DeadlockError, TooLargeError
-from csdf.execution.liveness import check_liveness
+from csdf.errors import CsdfError, TooLargeError
+from csdf.execution.liveness import refuse_deadlock
 from csdf.execution.untimed import Execution, waiting_cycle
 from csdf.model.channels import reverse_channels
 from csdf.model.consistency import repetition_vector
@@ -60,13 +60,11 @@ class Storage:
         self.names = tuple(unbounded(graph) if channels is None else dict.fromkeys(channels))
         for name in self.names:
             if name not in graph.channel:
-                raise CsdfError(f"{name!r} is no channel of the graph")
+                raise CsdfError(f"{name!r} is not a channel of the graph")
             if graph.channel[name].source == graph.channel[name].target:
                 raise CsdfError(f"{name!r} is a self-channel, which cannot be sized")
         self.graph = with_capacities(graph, dict.fromkeys(self.names))
-        deadlock = check_liveness(self.graph)
-        if deadlock is not None:
-            raise DeadlockError(str(deadlock))
+        refuse_deadlock(self.graph)
         self.shortest = throughput(self.graph).period
         by_name = repetition_vector(graph)
         self._repetitions = [by_name[actor.name] for actor in graph.actors]

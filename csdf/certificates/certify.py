@@ -100,7 +100,7 @@ class Certifier:
         elif work > self._effort:
             left_out.append(
                 f"the period, because an iteration has {readable(work)} constraints between "
-                f"firings; at most {self._effort} are looked at (--effort)"
+                f"firings; at most {self._effort} are examined (--effort)"
             )
         else:
             period, content["period"] = self._period()
@@ -209,7 +209,7 @@ class Certifier:
         if period is None:
             return None
         if self._left < work:
-            raise TooLargeError(f"{self._effort} constraints have been looked at (--effort)")
+            raise TooLargeError(f"{self._effort} constraints have been examined (--effort)")
         self._left -= work
         events, found = self._critical(less)
         assert found.ratio is not None  # noqa: S101 (it is live)

@@ -41,7 +41,7 @@ class _Graph:
                 self.arcs.append(Arc(name, name, one, one, _number(bound, 1), None, "concurrency"))
         for name, source, target, puts, takes, tokens, capacity in channels:
             fit = (len(puts), len(takes)) == (self.phases[source], self.phases[target])
-            _require(fit, f"channel {name!r} has other numbers of phases than its ends")
+            _require(fit, f"channel {name!r} and its actors differ in their numbers of phases")
             put, take, held = _moved_before(puts), _moved_before(takes), _number(tokens or 0)
             self.arcs.append(Arc(source, target, put, take, held, name, "tokens"))
             if capacity is not None:
@@ -62,7 +62,7 @@ class _Graph:
             for place, put, take in at[actor]:
                 held = tokens[place] - put(first) + take(first)
                 enough = held + min(put(i) - take(i + 1) for i in some) >= 0
-                _require(enough, f"{actor!r} fires without what it takes: {arcs[place][5:]}")
+                _require(enough, f"{actor!r} fires without its tokens: {arcs[place][5:]}")
                 tokens[place] = held + put(last) - take(last)
         return tokens, fired
 
@@ -147,7 +147,7 @@ class _Graph:
                     at = target if at == source else source if at == target else ...
                 if at == begin and ratio != 1:
                     return {"consistent": False}
-            raise RefusedError("the channels do not lead around, or their rates agree")
+            raise RefusedError("the channels do not form a cycle, or their rates agree")
         self.check_repetitions(about["repetitions"])
         if "deadlock" in about:
             self.check_deadlock(self.arcs, **_fields(about, "repetitions", "deadlock")["deadlock"])
@@ -170,7 +170,7 @@ class _Graph:
                 self.check_deadlock(less, **_fields(reason, "deadlock")["deadlock"])
             else:
                 slower = self.check_cycle(less, **_fields(reason, "cycle")["cycle"])
-                _require("period" in claims and slower > period, f"{name!r}: no slower with less")
+                _require("period" in claims and slower > period, f"{name!r}: as fast with less")
             claims.setdefault("capacities", []).append(name)
         return claims
 
@@ -200,10 +200,10 @@ def _check_skews(channels: Any, skews: dict[str, int], where: Any, dual: Any) ->
             excess[target] += _number(share) - _number(flow)
             excess[source] -= share - flow
             least += flow * apart
-        _require(sum(share for share, _ in own) == one["bytes"], "the shares are not all bytes")
+        _require(sum(share for share, _ in own) == one["bytes"], "the shares do not add up")
         spans += one["bytes"] * (max(skews[target] for target in targets) - skews[source])
     excess[_HOST[0]] = least - spans  # whose skew is 0
-    _require(min(excess.values()) >= 0, "other skews might do with less")
+    _require(min(excess.values()) >= 0, "other skews may need less")
     return spans
 
 
@@ -215,7 +215,7 @@ def _check_bound(costs: Any, layers: Any, bound: int, prices: Any) -> int:
         nodes = zip(map(_number, own), costs["nodes"], strict=True)
         fits = (c * sum(prices[i] for i in r) for c, r in nodes if c < min(spare[i] for i in r))
         asked += min(fits, default=there)
-    _require(0 < there <= asked, "all rooms might hold less")
+    _require(0 < there <= asked, "the rooms may hold less in all")
     return bound
 
 
@@ -248,8 +248,8 @@ def check(certificate: bytes, file: bytes) -> dict[str, Any]:
         found, about = (json.loads(text, parse_float=str) for text in (file, certificate))
         what = "plan" if "plan" in about else "graph"
         head = "csdf-certificate 1", hashlib.sha256(file).hexdigest()
-        _require((about.pop("format"), about.pop(what)) == head, f"not about this {what}")
-        _require(about.pop("model", None) == found.get("model_digest"), "not about this model")
+        _require((about.pop("format"), about.pop(what)) == head, f"made for another {what}")
+        _require(about.pop("model", None) == found.get("model_digest"), "made for another model")
         if what == "plan":
             return _check_plan(found, about)
         actors = [[one.get(key) for key in _ACTOR] for one in found["actors"]]
@@ -266,7 +266,7 @@ def _require(holds: object, sentence: str) -> None:
 
 def _number(found: Any, least: int = 0) -> int:
     whole = type(found) is int or (type(found) is Fraction and found.denominator == 1)
-    _require(whole and found >= least, f"{str(found)[:40]} should be whole, and {least} or more")
+    _require(whole and found >= least, f"{str(found)[:40]} is not a whole number ≥ {least}")
     return int(found)
 
 
@@ -276,7 +276,7 @@ def _fraction(found: Any) -> Fraction:
 
 
 def _fields(found: Any, *keys: str) -> Any:
-    _require(type(found) is dict and found.keys() == set(keys), f"there should be just {keys}")
+    _require(type(found) is dict and found.keys() == set(keys), f"expected exactly {keys}")
     return found
 
 

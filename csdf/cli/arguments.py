@@ -86,23 +86,23 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command.add_argument(
         "--resize",
         action="store_true",
-        help="find new capacities for bounded channels too, also for those bounded by a reverse "
-        "channel, which has the channel's name with _space or _bp behind it",
+        help="also find new capacities for bounded channels, including those bounded by a reverse "
+        "channel, which has the channel's name followed by _space or _bp",
     )
     command.add_argument(
         "--source",
         metavar="ACTOR",
-        help="find the smallest capacities for each latency from this actor too, which starts an "
+        help="also find the smallest capacities for each latency from this actor, which starts an "
         "iteration every --period (default: every period of the table)",
     )
-    command.add_argument("--sink", metavar="ACTOR", help="the latency is that to this actor")
+    command.add_argument("--sink", metavar="ACTOR", help="measure the latency to this actor")
     command.add_argument(
         "--effort",
         type=int,
         default=EFFORT,
         metavar="N",
-        help="bound of the search, about in milliseconds, but counted in steps so that results do "
-        "not depend on the machine (default: %(default)s)",
+        help="limit of the search, roughly in milliseconds, but counted in steps so that results "
+        "do not depend on the machine (default: %(default)s)",
     )
     command = subparsers.add_parser(
         "schedule",
@@ -127,28 +127,36 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="P=A,B",
-        help="run actors A and B on processor P, in the static order of the shortest period, which "
-        "is searched for",
+        help="run actors A and B on processor P, and search for the static order of the shortest "
+        "period",
+    )
+    command.add_argument(
+        "--processors",
+        type=_processors,
+        metavar="P,Q",
+        help="run all actors on processors P and Q, and search for the binding and the static "
+        "orders of the shortest period; P=arm,Q=dsp are processors of these types (SDF3 XML)",
     )
     command.add_argument(
         "--memory",
         action="store_true",
-        help="print addresses for the buffers of channels too, which share memory where their "
+        help="also print addresses for the buffers of channels, which share memory where their "
         "lifetimes in the schedule do not overlap",
     )
     command.add_argument(
         "--effort",
         type=_natural,
         metavar="N",
-        help="most beginnings of orders to examine with --on (default: 3000)",
+        help="maximum number of partial orders (and bindings) to examine with --on or "
+        "--processors (default: 3000)",
     )
     _add_order(command)
     command = subparsers.add_parser(
         "simulate",
         help="execute iterations self-timed, with --on on processors",
         description="Execute iterations, each firing as soon as possible, and print when each "
-        "iteration is complete and how busy actors and processors are. A processor runs one firing "
-        "at a time: of the oldest iteration, or in a static order.",
+        "iteration is complete and how busy actors and processors are. A processor runs one "
+        "firing at a time: the one of the oldest iteration, or the next one in a static order.",
     )
     _add_common(command, commands["simulate"])
     command.add_argument(
@@ -225,8 +233,20 @@ def _add_files(
         "run of the state machine.",
     )
     _add_common(
-        command, commands["scenarios"], "SDF3 XML of type fsmsadf: scenarios and a state machine"
+        command,
+        commands["scenarios"],
+        "SDF3 XML of type fsmsadf: scenarios and a state machine",
+        has_parameters=False,
     )
+    _add_effort(command)
+    command = subparsers.add_parser(
+        "parameters",
+        help="analyse a graph with parameters for all their values",
+        description="Print whether a graph is consistent for all values of its parameters, with "
+        "its repetition vector as polynomials, and whether it is live, with its period, for each "
+        "combination of values.",
+    )
+    _add_common(command, commands["parameters"], "JSON with the key parameters")
     _add_effort(command)
     command = subparsers.add_parser(
         "generate",
@@ -238,7 +258,7 @@ def _add_files(
     for option, size, what in (
         ("--actors", 10, "number of actors"),
         ("--channels", 15, "number of channels to later actors"),
-        ("--firings", 100, "number of firings in an iteration, about"),
+        ("--firings", 100, "approximate number of firings in an iteration"),
     ):
         text = f"{what} (default: %(default)s)"
         command.add_argument(option, type=_positive, default=size, metavar="N", help=text)
@@ -256,15 +276,20 @@ def _add_files(
         help="capacities of channels (default: %(default)s)",
     )
     command.add_argument(
-        "--seed", type=_natural, default=0, metavar="N", help="another graph (default: %(default)s)"
+        "--seed",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="seed of the random choices (default: %(default)s)",
     )
     command = subparsers.add_parser(
         "certify",
         help="write a certificate of the analysis, which other programs can check",
-        description="Write a certificate: JSON with all that is needed to check that the graph is "
-        "consistent, live, of this period, and of capacities none of which could be less; or that "
-        "it is not. Of a plan that launch saved, it proves the graph live in every order, the "
-        "skews the smallest, and how good the best plan could be.",
+        description="Write a certificate: JSON with everything that is needed to check that the "
+        "graph is consistent and live, that it has this period, and that none of its "
+        "capacities could be smaller; or that it is inconsistent or deadlocks. For a "
+        "plan that launch saved, it proves that the graph is live in every order and "
+        "that the skews are the smallest, and bounds how good the best plan could be.",
     )
     _add_common(command, commands["certify"], GRAPH_OR_PLAN, speaks_json=False)
     command.add_argument(
@@ -275,8 +300,8 @@ def _add_files(
         "check",
         help="check a certificate, from the definitions alone",
         description="Check that a certificate proves what it claims about a graph or a plan. The "
-        "checker is one file that shares no code with the analyser. Exit code 1 means that it does "
-        "not.",
+        "checker is one file that shares no code with the analyser. Exit code 1 means that the "
+        "certificate proves nothing.",
     )
     command.add_argument("certificate", metavar="CERTIFICATE", help="file that certify wrote")
     _add_common(command, commands["check"], GRAPH_OR_PLAN)
@@ -304,6 +329,7 @@ def _add_common(
     what: str = GRAPH_FILE,
     *,
     speaks_json: bool = True,
+    has_parameters: bool = True,
 ) -> None:
     command.set_defaults(command=run)
     command.add_argument("file", metavar="FILE", help=what)
@@ -312,6 +338,15 @@ def _add_common(
     command.add_argument(
         "--processor", metavar="TYPE", help="processor type whose execution times to use, if given"
     )
+    if has_parameters:
+        command.add_argument(
+            "--set",
+            type=_value,
+            action="append",
+            default=[],
+            metavar="P=N",
+            help="value of parameter P of a graph in JSON",
+        )
 
 
 def _add_effort(command: argparse.ArgumentParser) -> None:
@@ -320,7 +355,7 @@ def _add_effort(command: argparse.ArgumentParser) -> None:
         type=_positive,
         default=THROUGHPUT_EFFORT,
         metavar="N",
-        help="most constraints between firings to examine (default: %(default)s)",
+        help="maximum number of constraints between firings to examine (default: %(default)s)",
     )
 
 
@@ -349,6 +384,17 @@ def _list(text: str) -> tuple[str, list[str]]:
     return processor, names.split(",")
 
 
+def _processors(text: str) -> dict[str, str | None]:
+    """Return the type of each processor, None for those of `P,Q`."""
+    pairs = [one.partition("=") for one in text.split(",")]
+    found = {name: kind if equals else None for name, equals, kind in pairs}
+    if len(found) < len(pairs) or "" in found or len({one is None for one in found.values()}) > 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} should be different names like P,Q or P=arm,Q=dsp"
+        )
+    return found
+
+
 def _slice(text: str) -> tuple[str, Fraction, Fraction]:
     name, _, times = text.rpartition("=")
     own, _, wheel = times.partition("/")
@@ -358,6 +404,13 @@ def _slice(text: str) -> tuple[str, Fraction, Fraction]:
     if not Fraction(wheel):
         raise argparse.ArgumentTypeError(f"{text!r} has a wheel of 0")
     return name, Fraction(own), Fraction(wheel)
+
+
+def _value(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not (name and re.fullmatch(r"\d{1,18}", value, re.ASCII)):
+        raise argparse.ArgumentTypeError(f"{text!r} should be like p=3")
+    return name, int(value)
 
 
 def _cycles(text: str) -> int | dict[str, int]:

@@ -11,8 +11,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from csdf.analysis import analyze, stuck
@@ -31,7 +31,7 @@ from csdf.errors import (
 )
 from csdf.execution.simulation import simulate
 from csdf.execution.static_orders import Ordered, Orders, ordered
-from csdf.formats import drawing, files, gantt
+from csdf.formats import drawing, files, gantt, json_format
 from csdf.generation import generate
 from csdf.model.channels import fold_reverse_channels
 from csdf.model.graph import Graph
@@ -66,14 +66,23 @@ def _run(options: argparse.Namespace) -> int:
         if options.file is None or _plan_path(options) is not None:
             graph = Graph("", (), ())
         elif options.command is _scenarios:
-            from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+            from csdf.formats.sdf3_scenarios import read_scenarios  # noqa: PLC0415 (few need it)
 
             graph = Graph("", (), ())
-            options.scenarios = on_demand.read_scenarios(options.file, options.processor)
+            options.scenarios = read_scenarios(options.file, options.processor)
+        elif options.command is _schedule and options.processors is not None:
+            graph, options.processors = files.read_for_binding(
+                options.file, options.processors, options.processor, dict(options.set)
+            )
+        elif options.command is _parameters:
+            graph = Graph("", (), ())
+            options.parametric = json_format.read_parametric(options.file)
         elif options.command is _analyze:
-            graph, options.untimed = files.read_for_analysis(options.file, options.processor)
+            graph, options.untimed = files.read_for_analysis(
+                options.file, options.processor, dict(options.set)
+            )
         else:
-            graph = files.read(options.file, options.processor)
+            graph = files.read(options.file, options.processor, dict(options.set))
     except CsdfError as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
@@ -89,9 +98,9 @@ def _run(options: argparse.Namespace) -> int:
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     _check_analyze(options)
     if options.slice:
-        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+        from csdf.timing.tdma import Slice, with_slices  # noqa: PLC0415 (few need it)
 
-        graph = on_demand.with_worst_times(graph, options.slice)
+        graph = with_slices(graph, {name: Slice(*times) for name, *times in options.slice})
     placed: Graph | Ordered = graph
     try:
         if options.order:
@@ -130,7 +139,7 @@ def _check_analyze(options: argparse.Namespace) -> None:
 
 def _check_ends(options: argparse.Namespace) -> None:
     if (options.source is None) != (options.sink is None):
-        raise CsdfError("--source and --sink are given together, or neither")
+        raise CsdfError("--source and --sink must be given together")
 
 
 def _capacities(options: argparse.Namespace, graph: Graph) -> int:
@@ -143,7 +152,7 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         inner = [channel for channel in graph.channels if channel.source != channel.target]
         channels = channels or [channel.name for channel in inner]
     elif channels is None and not unbounded(graph):
-        raise CsdfError("no channel lacks a bound; --resize looks for smaller ones")
+        raise CsdfError("all channels are bounded; --resize finds smaller capacities")
     unit: Unit = "bytes" if options.bytes else "tokens"
     line = ProgressLine(sys.stderr)
 
@@ -151,15 +160,17 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         line.update(lambda: report.progress_text(so_far, unit))
 
     if options.source is not None:
-        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+        from csdf.buffers.latency_front import latency_front  # noqa: PLC0415 (few need it)
 
         ends = options.source, options.sink
-        bounds = options.period, channels, unit, options.effort
         try:
-            found, text = on_demand.capacities_for_latencies(graph, ends, *bounds, progress)
+            points = latency_front(
+                graph, *ends, options.period, channels, unit, options.effort, progress
+            )
         finally:
             line.clear()
-        _print(_json(found) if options.json else text)
+        as_json = {"unit": unit, **points.as_json()}
+        _print(_json(as_json) if options.json else report.latency_front_text(points, unit))
         return EXIT_FINE
     search = CapacitySearch(graph, channels, unit, options.effort, progress)
     try:
@@ -176,25 +187,43 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
-    from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
-
-    if options.on and options.order:
-        raise CsdfError("--on searches for orders, so --order cannot be given with it")
+    if bool(options.on) + bool(options.order) + (options.processors is not None) > 1:
+        raise CsdfError("--on, --processors and --order cannot be combined with each other")
     orders: Orders = _orders(options.order)
-    more = []
+    more: list[tuple[dict[str, object], str]] = []
     if options.on:
-        orders, best = on_demand.searched_orders(graph, options.on, options.effort)
-        more.append(best)
+        from csdf.timing import best_orders  # noqa: PLC0415 (few need it)
+
+        processors = {name: processor for processor, names in options.on for name in names}
+        most = best_orders.EFFORT if options.effort is None else options.effort
+        best = best_orders.best_orders(graph, processors, most)
+        orders = best.orders
+        more.append(({"at_least": best.at_least}, report.best_orders_text(best)))
+    if options.processors is not None:
+        from csdf.timing.best_binding import best_binding  # noqa: PLC0415 (few need it)
+        from csdf.timing.best_orders import EFFORT  # noqa: PLC0415
+
+        most = EFFORT if options.effort is None else options.effort
+        bound = best_binding(graph, options.processors, most)
+        graph, orders = bound.graph, bound.orders.orders
+        about = {"processors": bound.processors, "at_least": bound.orders.at_least}
+        more.append((about, report.best_orders_text(bound.orders, binding=True)))
     placed = ordered(graph, orders)
     if options.cycles is not None:
         if options.period is not None or options.memory:
-            raise CsdfError("--cycles can be given neither with --period nor with --memory")
-        found, text = on_demand.k_periodic(placed.graph, options.cycles)
-        _print(_json(found) if options.json else text)
-        return EXIT_FINE if found is not None else EXIT_NOT_LIVE
+            raise CsdfError("--cycles cannot be combined with --period or --memory")
+        from csdf.timing.k_periodic import k_periodic_schedule  # noqa: PLC0415 (few need it)
+
+        fastest = k_periodic_schedule(placed.graph, options.cycles)
+        as_json = None if fastest is None else asdict(fastest)
+        _print(_json(as_json) if options.json else report.k_periodic_text(fastest))
+        return EXIT_FINE if fastest is not None else EXIT_NOT_LIVE
     schedule = periodic_schedule(placed, options.period)
     if options.memory:
-        more.append(on_demand.memory(graph, schedule))
+        from csdf.buffers.shared_memory import shared_memory  # noqa: PLC0415 (few need it)
+
+        memory = shared_memory(graph, schedule)
+        more.append(({"memory": memory.as_json()}, report.memory_text(memory)))
     if options.json:
         found = report.schedule_json(schedule, orders)
         for own, _ in more:
@@ -206,11 +235,19 @@ def _schedule(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _scenarios(options: argparse.Namespace, _: Graph) -> int:
-    from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+    from csdf.timing.scenarios import scenario_periods  # noqa: PLC0415 (few need it)
 
-    found, text = on_demand.worst_period(options.scenarios, options.effort)
-    _print(_json(found) if options.json else text)
+    found = scenario_periods(options.scenarios, options.effort)
+    _print(_json(found.as_json()) if options.json else report.scenarios_text(found))
     return EXIT_FINE
+
+
+def _parameters(options: argparse.Namespace, _: Graph) -> int:
+    from csdf.parametric_analysis import analyze_parameters  # noqa: PLC0415 (few need it)
+
+    found = analyze_parameters(options.parametric, dict(options.set), options.effort)
+    _print(_json(found.as_json()) if options.json else report.parameters_text(found))
+    return EXIT_FINE if found.live else EXIT_NOT_LIVE
 
 
 def _simulate(options: argparse.Namespace, graph: Graph) -> int:
@@ -221,9 +258,8 @@ def _simulate(options: argparse.Namespace, graph: Graph) -> int:
     if options.trace is not None:
         _write(options.trace, _json(gantt.as_trace(found, options.microseconds)))
     if options.json:
-        busy = {row: str(time) for row, time in found.busy().items()}
-        completed = [str(time) for time in found.completed]
-        _print(_json({"firings": len(found.firings), "completed": completed, "busy": busy}))
+        about = {"completed": found.completed, "busy": found.busy()}
+        _print(_json({"firings": len(found.firings), **about}))
         return EXIT_FINE
     _print(f"{options.iterations} iterations, {len(found.firings)} firings, end at {found.end}")
     _print(f"complete at {' '.join(map(str, found.completed))}")
@@ -252,11 +288,11 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
 
 def _convert(options: argparse.Namespace, graph: Graph) -> int:
     if options.max_plus and options.hsdf:
-        raise CsdfError("--hsdf and --max-plus are two things to write; give one")
+        raise CsdfError("give either --hsdf or --max-plus, not both")
     if options.max_plus:
-        from csdf.cli import on_demand  # noqa: PLC0415 (few need it)
+        from csdf.timing.max_plus import max_plus_matrix  # noqa: PLC0415 (few need it)
 
-        _write(options.output, _json(on_demand.matrix(graph)) + "\n")
+        _write(options.output, _json(max_plus_matrix(graph).as_json()) + "\n")
         return EXIT_FINE
     files.write(homogeneous(graph) if options.hsdf else graph, options.output)
     return EXIT_FINE
@@ -299,8 +335,6 @@ def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
         claims = check(certificate, _certified_file(options, graph))
     except RefusedError as error:
         return _fail(f"{options.certificate} proves nothing about {options.file}: {error}", 1)
-    if "period" in claims:
-        claims["period"] = str(claims["period"])
     _print(_json(claims) if options.json else report.claims_text(claims))
     return EXIT_FINE
 
@@ -316,9 +350,13 @@ def _plan_path(options: argparse.Namespace) -> Path | None:
 
 
 def _certified_file(options: argparse.Namespace, graph: Graph) -> bytes:
-    """Return the JSON file that a certificate is about: for SDF3 XML, what `convert` writes."""
-    path = _plan_path(options) or Path(options.file)
-    if path.suffix.lower() == ".json":
+    """Return the JSON file that a certificate is about: for SDF3 XML, or with
+    values of parameters, what `convert` writes."""
+    plan = _plan_path(options)
+    if plan is not None and options.set:
+        raise CsdfError(f"{plan}: a plan has no parameters (--set)")
+    path = plan or Path(options.file)
+    if path.suffix.lower() == ".json" and not options.set:
         try:
             return path.read_bytes()
         except OSError as error:
@@ -330,6 +368,7 @@ COMMANDS = {
     "analyze": _analyze,
     "capacities": _capacities,
     "scenarios": _scenarios,
+    "parameters": _parameters,
     "schedule": _schedule,
     "simulate": _simulate,
     "draw": _draw,
@@ -357,7 +396,12 @@ def _write(path: str, text: str) -> None:
 
 
 def _json(found: object) -> str:
-    return json.dumps(found)
+    return json.dumps(found, default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Return what `json` takes in place of a value: of a number, all its digits."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _print(text: str) -> None:

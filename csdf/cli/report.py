@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from csdf.analysis import Analysis
 from csdf.buffers.capacities import CapacityProgress, Front, Point, Smallest, Unit
@@ -16,6 +17,14 @@ from csdf.model.graph import Graph
 from csdf.timing.latency import Latency
 from csdf.timing.schedule import Schedule
 from csdf.timing.throughput import CycleStep
+
+if TYPE_CHECKING:
+    from csdf.buffers.latency_front import LatencyFront
+    from csdf.buffers.shared_memory import SharedMemory
+    from csdf.parametric_analysis import ParametricAnalysis
+    from csdf.timing.best_orders import BestOrders
+    from csdf.timing.k_periodic import KPeriodic
+    from csdf.timing.scenarios import ScenarioPeriods
 
 MOST = 12
 """Largest number of actors, or steps of a cycle, that are listed."""
@@ -39,7 +48,7 @@ def analysis_text(graph: Graph, result: Analysis) -> str:
     if result.deadlock is not None:
         lines += _deadlock(result.deadlock)
         if result.live_actors:
-            lines.append(f"            For ever fire {cut(result.live_actors, ', ')}.")
+            lines.append(f"            These actors fire forever: {cut(result.live_actors, ', ')}.")
         return "\n".join(lines)
     lines += ["live        not known" if result.live is None else "live        yes"]
     lines += _period(result)
@@ -228,9 +237,9 @@ def front_json(front: Front, live: Smallest, unit: Unit) -> dict[str, object]:
     return {
         "unit": unit,
         "channels": list(live.point.capacities),
-        "goal": str(front.goal),
+        "goal": front.goal,
         "complete": front.complete,
-        "points": [_point(point) for point in front.points],
+        "points": [asdict(point) for point in front.points],
         "next_at_least": front.next_at_least,
         "smallest_live": _smallest(live),
         "smallest_for_goal": _smallest(front.rest or _proved(front.points[-1])),
@@ -242,15 +251,7 @@ def _proved(point: Point) -> Smallest:
 
 
 def _smallest(found: Smallest) -> dict[str, object]:
-    return {**_point(found.point), "exact": found.exact, "at_least": found.at_least}
-
-
-def _point(point: Point) -> dict[str, object]:
-    return {
-        "size": point.size,
-        "period": str(point.period),
-        "capacities": dict(point.capacities),
-    }
+    return {**asdict(found.point), "exact": found.exact, "at_least": found.at_least}
 
 
 def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
@@ -306,10 +307,10 @@ def _plan_claims_text(claims: Mapping[str, Any]) -> str:
 def schedule_json(schedule: Schedule, orders: Orders) -> dict[str, object]:
     """Return a value for `json.dumps`."""
     return {
-        "period": str(schedule.period),
+        "period": schedule.period,
         "iterations": schedule.iterations,
-        "orders": {processor: [str(one) for one in order] for processor, order in orders.items()},
-        "starts": {name: [str(start) for start in own] for name, own in schedule.starts.items()},
+        "orders": orders,
+        "starts": schedule.starts,
     }
 
 
@@ -323,3 +324,103 @@ def schedule_text(schedule: Schedule, orders: Orders) -> str:
         lines.append(f"every {schedule.iterations} iterations again after {turn}; they start at")
     lines += [f"{name}: {' '.join(map(str, own))}" for name, own in schedule.starts.items()]
     return "\n".join(lines)
+
+
+def latency_front_text(front: LatencyFront, unit: Unit) -> str:
+    """Return a table of the points of size, period and latency."""
+    rows = [[f"size ({unit})", "period", "latency", "capacities"]]
+    for point in front.points:
+        listed = ", ".join(f"{name} {count}" for name, count in point.capacities.items())
+        rows.append([str(point.size), exact(point.pace), exact(point.latency), listed])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row[:3], widths, strict=False))
+        + f"  {row[3]}"
+        for row in rows
+    ]
+    if front.complete:
+        lines.append(
+            "Each row is proved: nothing smaller has its latency at its period or a shorter one."
+        )
+    else:
+        lines.append("The effort did not suffice: rows may be missing, or not be the smallest.")
+    return "\n".join(lines)
+
+
+def k_periodic_text(found: KPeriodic | None) -> str:
+    """Return a K-periodic schedule as text."""
+    if found is None:
+        return (
+            "There is no such schedule: channels have too little room, or too few initial tokens, "
+            "for firings at even distances. Try more cycles (--cycles)."
+        )
+    lines = [f"period {exact(found.period)} per iteration; actors start at"]
+    lines += [
+        f"{name}: {' '.join(map(str, own))}, again after {found.turns[name]}"
+        for name, own in found.starts.items()
+    ]
+    return "\n".join(lines)
+
+
+def scenarios_text(found: ScenarioPeriods) -> str:
+    """Return the periods of scenarios, and the worst of any run."""
+    lines = [f"{name}: period {exact(period)}" for name, period in found.periods.items()]
+    if not found.critical:
+        return "\n".join([*lines, "any run: nothing bounds the throughput"])
+    lines.append(f"any run: at most {exact(found.worst)} per iteration in the long run")
+    around = cut(found.critical, " → ")
+    return "\n".join([*lines, f"the slowest run repeats: {around}"])
+
+
+def parameters_text(found: ParametricAnalysis) -> str:
+    """Return the counts for all values, and a row for each combination of values."""
+    if found.repetitions is None:
+        lines = [f"consistent  not for all values: {found.inconsistency}"]
+    else:
+        listed = [f"{name} × {count}" for name, count in found.repetitions.items()]
+        lines = ["consistent  for all values", f"repetitions {cut(listed, ', ')}"]
+    rows = [[*found.values[0][0], "period"]]
+    for values, own in found.values:
+        shown = "not known" if own.live is None else "deadlock"
+        if own.inconsistency is not None:
+            shown = "inconsistent"
+        elif own.live:
+            shown = "longer than the effort allows" if own.period is None else exact(own.period)
+        rows.append([*map(str, values.values()), shown])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    if found.longest is not None:
+        longest, values = found.longest
+        at = ", ".join(f"{name} = {value}" for name, value in values.items())
+        lines.append(f"longest     {exact(longest)}" + (f", with {at}" if at else ""))
+    return "\n".join(lines)
+
+
+def memory_text(memory: SharedMemory) -> str:
+    """Return the addresses of buffers."""
+    lines = []
+    for name, own in memory.buffers.items():
+        size, tokens = counted(own.size_bytes, "byte"), counted(own.tokens, "token")
+        lines.append(f"{name}: {size} at {own.address}, {tokens}")
+    least = (
+        "and no less is enough"
+        if memory.at_least_bytes == memory.total_bytes
+        else f"and at least {memory.at_least_bytes} are needed"
+    )
+    separate = f"{memory.separate_bytes} without sharing"
+    lines.append(f"{counted(memory.total_bytes, 'byte')} together, {least}; {separate}")
+    return "\n".join(lines)
+
+
+def best_orders_text(best: BestOrders, *, binding: bool = False) -> str:
+    """Return whether the orders, or the binding with them, are proved to be the best."""
+    if best.exact:
+        what = "binding has" if binding else "static orders have"
+        return f"No {what} a shorter period than {exact(best.period)}."
+    return (
+        f"The effort did not suffice: better {'bindings' if binding else 'orders'} may exist, with "
+        f"a period of at least {exact(best.at_least)}."
+    )

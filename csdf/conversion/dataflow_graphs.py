@@ -17,10 +17,10 @@ initial tokens. Its capacity is two frames, since the last frame is read while t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from csdf.conversion.from_network import HOST, SINK, SOURCE, STATE_FRAMES, Dataflow, Flow, Phase
+from csdf.conversion.from_network import SINK, SOURCE, STATE_FRAMES, Dataflow, Flow, Phase
 from csdf.model.graph import Actor, Channel, Graph
 
 
@@ -37,7 +37,6 @@ def device_graph(
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
     skew: Mapping[str, int] | None = None,
-    with_host: bool = True,
 ) -> Graph:
     """Return the graph of one actor per device, its phases by index (Figure 2 of the paper).
 
@@ -45,7 +44,6 @@ def device_graph(
     phase's execution time (in any unit; 0 if absent), `capacity_frames` each flow's capacity by
     name (unbounded if absent). With `skew`, the graph is retimed: a phase's firing in period n is
     for frame n − skew, so a channel starts with the frames by which its target lags.
-    `with_host=False` leaves out `SOURCE`, `SINK` and their channels, as the paper's Figure 2 does.
 
     >>> from cnn.network import Layer, Network, Tensor
     >>> from csdf import convert
@@ -53,46 +51,20 @@ def device_graph(
     >>> layers = [Layer(made, "Relu", (read,), (made,)) for read, made in ("xa", "ab", "bc")]
     >>> network = Network("chain", tuple(layers), tensors, {}, ("x",), ("c",))
     >>> dataflow = convert(network, {"a": "d1", "b": "d2", "c": "d1"})
-    >>> for c in device_graph(dataflow, with_host=False).channels:
-    ...     print(c.name, c.production, c.consumption)
+    >>> for c in device_graph(dataflow).channels:
+    ...     if {c.source, c.target} == {"d1", "d2"}:
+    ...         print(c.name, c.production, c.consumption)
     a → d2 (8, 0) (8,)
     b → d1 (8,) (0, 8)
     """
-    actors = [
-        Actor(device, tuple(_time(times, phase.name) for phase in phases), concurrency=1)
-        for device, phases in dataflow.devices.items()
-    ]
-    place = {phase.name: (phase.device, phase.index) for phase in dataflow.phases}
-    if with_host:
-        place |= {SOURCE: (SOURCE, 0), SINK: (SINK, 0)}
-        actors += _host(dataflow, times)
-    lengths = {actor.name: actor.phases for actor in actors}
-
-    def rates(phase: str, flow: Flow) -> tuple[int, ...]:
-        if phase in (SOURCE, SINK):
-            return _host_rates(dataflow, flow)
-        device, index = place[phase]
-        return (0,) * index + (flow.tensor.elements,) + (0,) * (lengths[device] - index - 1)
-
-    channels = [
-        Channel(
-            name,
-            place[flow.source][0],
-            place[target][0],
-            rates(flow.source, flow),
-            rates(target, flow),
-            0 if skew is None else (skew[target] - skew[flow.source]) * flow.tensor.elements,
-            _capacity(capacity_frames, flow),
-            _token_bytes(flow),
-        )
-        for flow in dataflow.flows
-        if with_host or HOST not in (flow.source_device, flow.target_device)
-        for target, name in channel_names(flow).items()
-    ]
-    for phase in dataflow.phases:
-        before, after = phase.index, lengths[phase.device] - phase.index - 1
-        channels += _state(dataflow, phase, phase.device, before, after)
-    return Graph(f"{dataflow.network.name} by device", tuple(actors), tuple(channels))
+    return _graph(
+        f"{dataflow.network.name} by device",
+        dataflow,
+        dataflow.devices,
+        times,
+        capacity_frames,
+        skew,
+    )
 
 
 def phase_graph(
@@ -100,7 +72,6 @@ def phase_graph(
     *,
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
-    with_host: bool = True,
 ) -> Graph:
     """Return the graph of one actor per phase; the arguments are as in `device_graph`.
 
@@ -113,35 +84,55 @@ def phase_graph(
     >>> [actor.name for actor in phase_graph(dataflow).actors]
     ['d1/0', 'd2/0', '@source', '@sink']
     """
+    alone = {phase.name: (phase,) for phase in dataflow.phases}
+    return _graph(
+        f"{dataflow.network.name} by phase", dataflow, alone, times, capacity_frames, None
+    )
+
+
+def _graph(
+    name: str,
+    dataflow: Dataflow,
+    firing: Mapping[str, Sequence[Phase]],
+    times: Mapping[str, Fraction] | None,
+    capacity_frames: Mapping[str, int] | None,
+    skew: Mapping[str, int] | None,
+) -> Graph:
+    """Return the graph of the host and of actors that fire phases in turn."""
+    actors = [
+        Actor(actor, tuple(_time(times, phase.name) for phase in phases), concurrency=1)
+        for actor, phases in firing.items()
+    ]
+    place = {
+        phase.name: (actor, number, len(phases) - number - 1)
+        for actor, phases in firing.items()
+        for number, phase in enumerate(phases)
+    }
+    actor_of = {SOURCE: SOURCE, SINK: SINK} | {phase: own[0] for phase, own in place.items()}
 
     def rates(phase: str, flow: Flow) -> tuple[int, ...]:
         if phase in (SOURCE, SINK):
             return _host_rates(dataflow, flow)
-        return (flow.tensor.elements,)
+        _, before, after = place[phase]
+        return (0,) * before + (flow.tensor.elements,) + (0,) * after
 
     channels = [
         Channel(
-            name,
-            flow.source,
-            target,
+            channel,
+            actor_of[flow.source],
+            actor_of[target],
             rates(flow.source, flow),
             rates(target, flow),
-            0,
+            0 if skew is None else (skew[target] - skew[flow.source]) * flow.tensor.elements,
             _capacity(capacity_frames, flow),
             _token_bytes(flow),
         )
         for flow in dataflow.flows
-        if with_host or HOST not in (flow.source_device, flow.target_device)
-        for target, name in channel_names(flow).items()
+        for target, channel in channel_names(flow).items()
     ]
     for phase in dataflow.phases:
-        channels += _state(dataflow, phase, phase.name, 0, 0)
-    actors = [
-        Actor(phase.name, (_time(times, phase.name),), concurrency=1) for phase in dataflow.phases
-    ]
-    if with_host:
-        actors += _host(dataflow, times)
-    return Graph(f"{dataflow.network.name} by phase", tuple(actors), tuple(channels))
+        channels += _state(dataflow, phase, *place[phase.name])
+    return Graph(name, (*actors, *_host(dataflow, times)), tuple(channels))
 
 
 def _state(

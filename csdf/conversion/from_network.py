@@ -175,7 +175,7 @@ class Converter:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        self._numbers = network.place
         outputs = frozenset(network.outputs)
         producers = [(tensor, -1) for tensor in dict.fromkeys(network.inputs)]
         for number, layer in enumerate(network.layers):

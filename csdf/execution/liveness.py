@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from csdf.errors import TooLargeError
+from csdf.errors import DeadlockError, TooLargeError
 from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
 from csdf.model.channels import reverse_channels
 from csdf.model.consistency import repetition_vector
@@ -115,11 +115,19 @@ class Deadlock:
         return f"{nothing} Together these do: {' '.join(map(str, self.together[:SHOWN]))}{more}"
 
 
+class DiagnosedError(DeadlockError):
+    """The analysis needs a live graph, and this one has the `deadlock`."""
+
+    def __init__(self, deadlock: Deadlock) -> None:
+        super().__init__(str(deadlock))
+        self.deadlock = deadlock
+
+
 def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | None:
     """Return None if `graph` is live, else the diagnosis of its deadlock.
 
-    Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps, each of which is
-    a firing or a batch of whole cycles of phases.
+    Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps of one execution,
+    each of which is a firing or a batch of whole cycles of phases.
 
     >>> from fractions import Fraction
     >>> from csdf import Actor, Channel, Graph
@@ -132,9 +140,7 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
     >>> check_liveness(Graph("ring", actors, (there, back))) is None
     True
     """
-    repetitions = repetition_vector(graph)
-    lowered = lower(graph, concurrency=False)
-    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    lowered, wanted = _iteration(graph)
     execution = Execution(lowered, wanted, step_limit)
     if execution.run():
         return None
@@ -152,6 +158,20 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
         tuple(_wait(execution, actor, arc, missing, bounded) for actor, arc, missing in cycle),
         tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
     )
+
+
+def refuse_deadlock(graph: Graph, step_limit: int = STEP_LIMIT) -> None:
+    """Raise `DiagnosedError` unless `graph` is live; otherwise raises as `check_liveness` does."""
+    deadlock = check_liveness(graph, step_limit)
+    if deadlock is not None:
+        raise DiagnosedError(deadlock)
+
+
+def _iteration(graph: Graph) -> tuple[Lowered, list[int]]:
+    """Return the lowered graph, and how often each actor fires in an iteration."""
+    repetitions = repetition_vector(graph)
+    firings = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    return lower(graph, concurrency=False), firings
 
 
 def _wait(
@@ -222,7 +242,7 @@ def _needed(
 
     Beforehand, the number of tokens in `changed` is added to each arc.
     """
-    execution = Execution(stuck.state.graph, wanted)
+    execution = Execution(stuck.state.graph, wanted, stuck.step_limit)
     if all(amount >= 0 for amount in changed.values()):  # what has been fired can still be
         execution.state.tokens = list(stuck.state.tokens)
         execution.state.fired = list(stuck.state.fired)
@@ -241,7 +261,7 @@ def _needed(
     return added
 
 
-def live_actors(graph: Graph) -> list[str]:
+def live_actors(graph: Graph, step_limit: int = STEP_LIMIT) -> list[str]:
     """Return the actors that can fire for ever; in a live graph all of them.
 
     A graph with at least one is deadlock-free, which is weaker than live: where channels have no
@@ -256,10 +276,8 @@ def live_actors(graph: Graph) -> list[str]:
     >>> live_actors(Graph("stuck", actors, channels))
     ['a']
     """
-    repetitions = repetition_vector(graph)
-    lowered = lower(graph, concurrency=False)
-    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
-    execution = Execution(lowered, wanted, STEP_LIMIT)
+    lowered, wanted = _iteration(graph)
+    execution = Execution(lowered, wanted, step_limit)
     execution.run()
     behind: list[list[int]] = [[] for _ in wanted]
     for arc in lowered.arcs:
@@ -296,9 +314,8 @@ def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ..
     others allow, until `effort` firings are spent. It returns no change if the first part alone
     needs more firings.
     """
-    repetitions = repetition_vector(graph)
-    lowered, bounded = lower(graph, concurrency=False), reverse_channels(graph)
-    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    lowered, wanted = _iteration(graph)
+    bounded = reverse_channels(graph)
     search = _Together(lowered, wanted, effort)
     arcs = range(len(lowered.arcs))
     capacities = [arc for arc in arcs if _is_capacity(lowered.arcs[arc], bounded)]

@@ -147,7 +147,7 @@ class PrologueRun:
         what = "room" if arc.origin is Origin.SPACE else "tokens"
         channel = arc.channel.name if arc.channel is not None else ""
         other = self._what_fires(arc.source)
-        comes = "" if isinstance(other, int) else f", whose turn on {other!r} has not come"
+        comes = "" if isinstance(other, int) else f", which is not yet next on {other!r}"
         by = self._names[arc.source]
         return f"{self._names[actor]!r} waits for {what} in {channel!r} from {by!r}{comes}"
 

@@ -1,22 +1,15 @@
 """Simulate machines whose CPUs several processors share, and the progress of each firing on them.
 
 A processor of a simulation, such as a thread or a device, runs one firing at a time. The firings of
-the processors of one machine share its CPUs, of which each firing uses one. There are two models:
-
-- `Sharing`: firings on the same CPU progress equally fast (processor sharing). A firing starts on
-  the CPU with the fewest firings among those that its processor may use; an idle CPU takes a firing
-  over from one that has two or more.
-- `Slicing`: threads take turns on a CPU, as under Linux's scheduler (EEVDF). Where firings are as
-  short as a thread's turn, this makes a difference, because messages and firings come in bursts.
-  Each thread has a virtual runtime v, the time that it has run, and a deadline, v plus its *slice*.
-  A thread is *eligible* if its v is not beyond the mean of all threads that want the CPU. The
-  eligible thread with the earliest deadline runs next. It runs until its deadline, or until it has
-  nothing left to do, unless an eligible thread with a shorter slice wakes up. A thread that wakes
-  up starts at the mean.
+the processors of one machine share its CPUs, of which each firing uses one. They are threads, which
+take turns on a CPU as under Linux's scheduler (EEVDF). Each thread has a virtual runtime v, the
+time that it has run, and a deadline, v plus its *slice*. A thread is *eligible* if its v is not
+beyond the mean of all threads that want the CPU. The eligible thread with the earliest deadline
+runs next. It runs until its deadline, or until it has nothing left to do, unless an eligible thread
+with a shorter slice wakes up. A thread that wakes up starts at the mean.
 
 CPUs may slow each other down, as the hyperthreads of a core do: `speeds[k − 1]` is the speed of
-each CPU when k are busy. Time is counted in whole ticks. A firing that shares its CPU ends at the
-first tick by which it is done; one that has a CPU of speed 1 to itself ends exactly.
+each CPU when k are busy. Time is counted in whole ticks.
 
 Source: Stoica & Abdel-Wahab, "Earliest eligible virtual deadline first", 1995; protection until the
 deadline and preemption by shorter slices are those of Linux 6.12 (kernel/sched/fair.c), with equal
@@ -31,31 +24,31 @@ from fractions import Fraction
 
 from csdf.errors import CsdfError
 
-EVEN = 720_720
-"""A number of ticks that 1 to 16 firings can divide evenly between them."""
+FINENESS = 720_720
+"""By how much ticks are finer where speeds and spreads divide the times of firings."""
 
 
 @dataclass(frozen=True)
 class Machine:
     """A machine: its CPUs, and those that each processor may use, by name.
 
-    `speeds` are above 0, relative to the execution times of actors; beyond the length of the list
-    the last one holds, and without any the speed is 1. With `slices` (a time for each processor)
-    processors take turns on a CPU instead of sharing it evenly, and an idle CPU takes the time
-    `rouse` to wake up.
+    Each processor has a slice, a time. `speeds` are above 0, relative to the execution times of
+    actors; beyond the length of the list the last one holds, and without any the speed is 1. An
+    idle CPU takes the time `rouse` to wake up.
 
     >>> from fractions import Fraction
     >>> from csdf import Actor, Graph, simulate
     >>> two = Graph("two", (Actor("a", (Fraction(1),), 1), Actor("b", (Fraction(1),), 1)), ())
-    >>> board = Machine(("cpu0",), {"A": ("cpu0",), "B": ("cpu0",)})
+    >>> slices = {"A": Fraction(1, 4), "B": Fraction(1, 4)}
+    >>> board = Machine(("cpu0",), {"A": ("cpu0",), "B": ("cpu0",)}, slices)
     >>> simulate(two, 1, {"a": "A", "b": "B"}, platform=Platform((board,))).end
     Fraction(2, 1)
     """
 
     cpus: tuple[str, ...]
     processors: Mapping[str, tuple[str, ...]]
+    slices: Mapping[str, Fraction]
     speeds: tuple[Fraction, ...] = ()
-    slices: Mapping[str, Fraction] = field(default_factory=dict)
     rouse: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
@@ -67,8 +60,8 @@ class Machine:
                     f"processor {processor!r} is to run on {named}; its machine has "
                     f"{', '.join(self.cpus) or 'none'}"
                 )
-        if self.slices and self.slices.keys() != self.processors.keys():
-            raise CsdfError("slices are for all processors of a machine or for none")
+        if self.slices.keys() != self.processors.keys():
+            raise CsdfError("a machine needs a slice for each of its processors, and for no others")
         if any(share <= 0 for share in self.slices.values()):
             raise CsdfError("a slice is 0 or less; give times above 0")
         if any(speed <= 0 for speed in self.speeds):
@@ -114,88 +107,6 @@ class Platform:
 
 IDEAL = Platform()
 """Processors that take exactly the actors' times and choose a firing when the last has ended."""
-
-
-@dataclass(slots=True)
-class _SharedCpu:
-    jobs: dict[int, int] = field(default_factory=dict)
-    """Firing → the work that remains, in ticks at speed 1."""
-
-
-class Sharing:
-    """The firings in progress on one machine that share its CPUs evenly; `now` must not fall."""
-
-    def __init__(self, machine: Machine) -> None:
-        number = {name: i for i, name in enumerate(machine.cpus)}
-        self._cpus = [_SharedCpu() for _ in number]
-        self._allowed = {
-            processor: tuple(number[cpu] for cpu in allowed)
-            for processor, allowed in machine.processors.items()
-        }
-        self._latest = {processor: allowed[0] for processor, allowed in self._allowed.items()}
-        speeds = machine.speeds or (Fraction(1),)
-        self._speeds = [(s.numerator, s.denominator) for s in speeds]
-        self._may_use: dict[int, tuple[int, ...]] = {}
-        self._since = 0
-
-    def start(self, now: int, processor: str, firing: int, work: int) -> None:
-        """Begin a firing of `work` ticks; the caller has taken all firings that ended by `now`."""
-        self._advance(now)
-        allowed, latest = self._allowed[processor], self._latest[processor]
-        cpu = min(allowed, key=lambda c: (len(self._cpus[c].jobs), c != latest))
-        self._latest[processor] = cpu
-        self._may_use[firing] = allowed
-        self._cpus[cpu].jobs[firing] = work
-
-    def next_end(self) -> int | None:
-        """Return when the next firing ends if none begins before; None if none is in progress."""
-        number, over = self._speed()
-        found = [
-            self._since + -(-min(cpu.jobs.values()) * over * len(cpu.jobs) // number)
-            for cpu in self._cpus
-            if cpu.jobs
-        ]
-        return min(found, default=None)
-
-    def take_ended(self, now: int) -> list[int]:
-        """Remove and return the firings that are done by `now`, in the order of their starts."""
-        self._advance(now)
-        ended = sorted(
-            firing for cpu in self._cpus for firing, left in cpu.jobs.items() if left <= 0
-        )
-        for firing in ended:
-            del self._may_use[firing]
-            for cpu in self._cpus:
-                cpu.jobs.pop(firing, None)
-        if ended:
-            self._balance()
-        return ended
-
-    def _speed(self) -> tuple[int, int]:
-        busy = sum(bool(cpu.jobs) for cpu in self._cpus)
-        return self._speeds[min(max(busy, 1), len(self._speeds)) - 1]
-
-    def _advance(self, now: int) -> None:
-        passed, self._since = now - self._since, now
-        if not passed:
-            return
-        number, over = self._speed()
-        for cpu in self._cpus:
-            done = passed * number // (over * max(1, len(cpu.jobs)))
-            for firing in cpu.jobs:
-                cpu.jobs[firing] -= done
-
-    def _balance(self) -> None:
-        """Let idle CPUs take over firings of crowded ones."""
-        for place, idle in enumerate(self._cpus):
-            if idle.jobs:
-                continue
-            crowded = max(self._cpus, key=lambda cpu: len(cpu.jobs))
-            if len(crowded.jobs) < 2:
-                return
-            moved = next((f for f in crowded.jobs if place in self._may_use[f]), None)
-            if moved is not None:
-                idle.jobs[moved] = crowded.jobs.pop(moved)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from functools import cached_property
 from random import Random
 
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
-from csdf.execution.shared_machine import EVEN, IDEAL, Platform, Sharing, Slicing
+from csdf.execution.shared_machine import FINENESS, IDEAL, Platform, Slicing
 from csdf.execution.token_state import Rates, TokenState
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
@@ -89,17 +89,14 @@ class Run:
         self._wanted = [iterations * own for own in self.per_iteration]
         times = [t for times in self._graph.times for t in times] + list(platform.wakes.values())
         rounds = platform.machines or any(platform.spread.values())
-        self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if rounds else 1)
+        self.unit = math.lcm(*(t.denominator for t in times)) * (FINENESS if rounds else 1)
         self._times = [[int(t * self.unit) for t in times] for times in self._graph.times]
         self.phases = [len(times) for times in self._times]
         self._state = TokenState(self._graph)
         self.completed = [0] * iterations
         self.rows = [on.get(name, name) for name in number]
         machines = platform.machines
-        self._sharings = [
-            Slicing(machine, self.unit) if machine.slices else Sharing(machine)
-            for machine in machines
-        ]
+        self._machines = [Slicing(machine, self.unit) for machine in machines]
         self._due: list[int | None] = [None] * len(machines)
         machine_of = {name: i for i, machine in enumerate(machines) for name in machine.processors}
         self._random = Random(platform.seed)  # noqa: S311 - no secret
@@ -204,12 +201,12 @@ class Run:
     def _end_on_machine(self, machine: int) -> None:
         if self._due[machine] != self._now:
             return  # a firing that began since then has changed when the machine is due
-        for firing in self._sharings[machine].take_ended(self._now):
+        for firing in self._machines[machine].take_ended(self._now):
             self._end(firing)
         self._schedule_machine(machine)
 
     def _schedule_machine(self, machine: int) -> None:
-        due = self._due[machine] = self._sharings[machine].next_end()
+        due = self._due[machine] = self._machines[machine].next_end()
         if due is not None:
             heapq.heappush(self._ends, (due, -1 - machine))
 
@@ -256,8 +253,8 @@ class Run:
                 self.ended[-1] += processor.wake
             processor.worked += work
             if processor.machine is not None:
-                sharing = self._sharings[processor.machine]
-                sharing.start(self._now, processor.name, firing, work)
+                machine = self._machines[processor.machine]
+                machine.start(self._now, processor.name, firing, work)
                 self._schedule_machine(processor.machine)
                 return
         heapq.heappush(self._ends, (self.ended[-1], firing))
@@ -453,7 +450,9 @@ def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str
     """
     for name in links:
         if name not in graph.channel:
-            raise CsdfError(f"{name!r} is to be carried by a link, but is no channel of the graph")
+            raise CsdfError(
+                f"{name!r} is to be carried by a link, but is not a channel of the graph"
+            )
     actors, channels, on = list(graph.actors), [], {}
     for channel in graph.channels:
         if channel.name not in links:

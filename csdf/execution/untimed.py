@@ -46,7 +46,8 @@ class Execution:
         self.state = TokenState(graph)
         self._firings = firings
         self._cycles = _cycles(graph)
-        self._steps, self._step_limit = 0, step_limit
+        self.step_limit = step_limit
+        self._steps = 0
 
     @property
     def stuck(self) -> list[int]:
@@ -89,10 +90,10 @@ class Execution:
 
     def _count_step(self) -> None:
         self._steps += 1
-        if self._steps > self._step_limit:
+        if self._steps > self.step_limit:
             raise TooLargeError(
                 f"one iteration of the graph is {readable(sum(self._firings))} firings, and its "
-                f"channels allow so few at a time that {self._step_limit} steps did not suffice"
+                f"channels allow so few at a time that {self.step_limit} steps did not suffice"
             )
 
     def _whole_cycles(self, actor: int) -> int:

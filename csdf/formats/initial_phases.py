@@ -36,8 +36,8 @@ def after_initial_phases(graph: Graph, ends: Mapping[str, Ends]) -> Graph:
         if tokens < 0:
             raise GraphError(
                 f"channel {channel.name!r}: the initial phases of {channel.target!r} take "
-                f"{-tokens} tokens more than are there and those of {channel.source!r} put; "
-                f"move phases of {channel.source!r} from its cycle before the semicolon"
+                f"{-tokens} tokens more than the channel holds and those of {channel.source!r} "
+                f"put; move phases of {channel.source!r} from its cycle before the semicolon"
             )
         channels.append(replace(channel, initial_tokens=tokens))
     return replace(graph, channels=tuple(channels))

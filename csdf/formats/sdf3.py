@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
@@ -110,13 +110,13 @@ class Lists:
                 )
                 raise ReadError(
                     element,
-                    f"{attribute} {short(text)} is no list of numbers: "
-                    f"{short(entry.strip())} is not {kind}",
+                    f"{attribute} {short(text)} is not a list of numbers: {short(entry.strip())} "
+                    f"is not {kind}",
                 )
             self._count(element, int(repeat))
             found.extend([number(value.strip())] * int(repeat))
         if not found:
-            raise ReadError(element, f"{attribute} {short(text)} gives no phase")
+            raise ReadError(element, f"{attribute} {short(text)} lists no phase")
         return tuple(found)
 
     def _count(self, element: Element, entries: int) -> None:
@@ -297,6 +297,17 @@ def read_for_analysis(
     return parse_for_analysis(contents(path), str(path), processor)
 
 
+def read_on(path: str | Path, processor: str) -> tuple[Graph, Mapping[str, tuple[Fraction, ...]]]:
+    """Return the graph in a file, and the times of the actors that have this processor type.
+
+    In the graph, other actors have times of 0. Otherwise as `read`.
+    """
+    graph, untimed = _parse(contents(path), str(path), processor, only=True)
+    if len(untimed) == len(graph.actors):
+        raise Sdf3Error(f"{path}: no actor has an execution time on a processor {processor!r}")
+    return graph, {a.name: a.execution_times for a in graph.actors if a.name not in untimed}
+
+
 def parse_for_analysis(
     data: bytes, origin: str = "SDF3 XML", processor: str | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
@@ -305,9 +316,11 @@ def parse_for_analysis(
     return graph, tuple(untimed)
 
 
-def _parse(data: bytes, origin: str, processor: str | None) -> tuple[Graph, dict[str, ReadError]]:
+def _parse(
+    data: bytes, origin: str, processor: str | None, *, only: bool = False
+) -> tuple[Graph, dict[str, ReadError]]:
     try:
-        reader = GraphReader(*_parts(safe_xml.parse(data)), processor)
+        reader = GraphReader(*_parts(safe_xml.parse(data)), processor, only=only)
         return reader.graph(), reader.untimed
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
@@ -323,10 +336,20 @@ def contents(path: str | Path) -> bytes:
 
 
 class GraphReader:
-    """One pass over the elements of a graph and of its properties: `graph` builds the graph."""
+    """One pass over the elements of a graph and of its properties: `graph` builds the graph.
 
-    def __init__(self, body: Element, properties: Element | None, processor: str | None) -> None:
-        self._processor = processor
+    With `only`, an actor without the processor type `processor` has no execution time.
+    """
+
+    def __init__(
+        self,
+        body: Element,
+        properties: Element | None,
+        processor: str | None,
+        *,
+        only: bool = False,
+    ) -> None:
+        self._processor, self._only = processor, only
         self._lists = Lists()
         self._body, self._properties = body, properties
         self._ports: dict[tuple[str, str], Element] = {}
@@ -406,6 +429,8 @@ class GraphReader:
         named = [p for p in processors if p.attributes.get("type") == self._processor]
         if named:
             return named[0]
+        if self._only:
+            return None
         defaults = [p for p in processors if p.attributes.get("default") in ("true", "1")]
         if defaults:
             return defaults[-1]

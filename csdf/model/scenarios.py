@@ -60,7 +60,7 @@ class Scenarios:
                 if value != other:
                     raise GraphError(
                         f"{kind} {name!r} has {other} as {what} in scenario {first!r} and {value} "
-                        f"in {scenario!r}; give it the same in both, which share it"
+                        f"in {scenario!r}; give it the same in both, because they share it"
                     )
 
     def reached(self) -> list[str]:

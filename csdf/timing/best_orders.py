@@ -71,30 +71,51 @@ def best_orders(graph: Graph, processors: Mapping[str, str], effort: int = EFFOR
     for name in processors:
         if name not in graph.actor:
             raise CsdfError(f"{name!r} is on a processor, but is not an actor of the graph")
-    first = static_orders(graph, processors)
-    best = BestOrders(
-        {processor: tuple(order) for processor, order in first.items()},
-        throughput(with_orders(graph, first)).period,
-        Fraction(0),
-    )
-    bounds = _Bounds(graph, processors, tuple(first))
-    numbers = itertools.count()
-    start: Beginning = ((),) * len(first)
-    queue = [(bounds.least(start) or Fraction(0), 0, next(numbers), start)]
-    while queue and queue[0][0] < best.period:
-        if effort <= 0:
-            return replace(best, at_least=queue[0][0])
-        _, depth, _, node = heapq.heappop(queue)
-        for longer in bounds.extended(node):
-            effort -= 1
-            least = bounds.least(longer)
-            if least is None or least >= best.period:
-                continue
-            if bounds.complete(longer):
-                orders = dict(zip(first, longer, strict=True))
-                best = BestOrders(orders, least, Fraction(0))
-            heapq.heappush(queue, (least, depth - 1, next(numbers), longer))
-    return replace(best, at_least=best.period)
+    return OrderSearch(graph, processors).best(effort)[0]
+
+
+class OrderSearch:
+    """The search for static orders of `graph`; `processors` maps actors to processors."""
+
+    def __init__(self, graph: Graph, processors: Mapping[str, str]) -> None:
+        self._graph, self._processors = graph, processors
+        self._names = tuple(dict.fromkeys(processors.values()))
+        self._bounds = _Bounds(graph, processors, self._names)
+        self._start: Beginning = ((),) * len(self._names)
+
+    def least(self) -> Fraction:
+        """Return a lower bound on the period of all orders."""
+        return self._bounds.least(self._start) or Fraction(0)
+
+    def simulated(self) -> BestOrders:
+        """Return the orders of a simulation."""
+        first = static_orders(self._graph, self._processors)
+        period = throughput(with_orders(self._graph, first)).period
+        return BestOrders({p: tuple(order) for p, order in first.items()}, period, Fraction(0))
+
+    def best(self, effort: int, below: Fraction | None = None) -> tuple[BestOrders, int]:
+        """Return the best orders that were found, and what is left of `effort`.
+
+        With `below`, the search is for a period below it: `at_least` is `below` if there is none.
+        """
+        best = self.simulated()
+        most = best.period if below is None else min(best.period, below)
+        numbers = itertools.count()
+        queue = [(self.least(), 0, next(numbers), self._start)]
+        while queue and queue[0][0] < most:
+            if effort <= 0:
+                return replace(best, at_least=queue[0][0]), 0
+            _, depth, _, node = heapq.heappop(queue)
+            for longer in self._bounds.extended(node):
+                effort -= 1
+                least = self._bounds.least(longer)
+                if least is None or least >= most:
+                    continue
+                if self._bounds.complete(longer):
+                    orders = dict(zip(self._names, longer, strict=True))
+                    best, most = BestOrders(orders, least, Fraction(0)), least
+                heapq.heappush(queue, (least, depth - 1, next(numbers), longer))
+        return replace(best, at_least=most), effort
 
 
 class _Bounds:

@@ -210,6 +210,11 @@ class EventGraph:
     time_unit: int
     delay_unit: int
 
+    def firings(self, actor: int) -> range:
+        """Return the nodes that are firings of the actor with this number."""
+        end = self.first[actor + 1] if actor + 1 < len(self.first) else self.nodes
+        return range(self.first[actor], end)
+
     def actors(self, nodes: Indices) -> Indices:
         """Return the actors of which `nodes` are firings."""
         return np.searchsorted(np.array(self.first), nodes, side="right") - 1
@@ -230,7 +235,7 @@ class Builder:
         self._graph, self._repetitions = graph, repetitions
         self._time_unit = time_unit(graph)
         self._times = [integers(scaled(times, self._time_unit)) for times in graph.times]
-        sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
+        sequential = sequential_actors(graph)
         self._unordered = [a for a in range(len(graph.names)) if a not in sequential]
         self._pairs = FiringPairsCache(graph.arcs)
 
@@ -297,6 +302,11 @@ class Builder:
                 order = np.arange(first[actor], first[actor] + counts[actor])
                 found.append((actor, order, np.roll(order, -1)))
         return found
+
+
+def sequential_actors(graph: Lowered) -> set[int]:
+    """Return the actors with a self-channel that keeps their firings from overlapping."""
+    return {arc.source for arc in graph.arcs if is_sequential(arc)}
 
 
 def is_sequential(arc: Arc) -> bool:

@@ -26,8 +26,8 @@ from functools import cached_property
 
 import numpy as np
 
-from csdf.errors import CsdfError, DeadlockError, OvertakingError, TooLargeError
-from csdf.execution.liveness import check_liveness
+from csdf.errors import CsdfError, TooLargeError
+from csdf.execution.liveness import refuse_deadlock
 from csdf.model.consistency import NODE_LIMIT, firings, repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
 from csdf.model.graph_algorithms import shortest_path, topological_order
@@ -35,7 +35,7 @@ from csdf.model.lowered import Lowered, lower, readable
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import maximum_cycle_ratio
 from csdf.timing.event_graph import EventGraph
-from csdf.timing.throughput import overtaking, throughput
+from csdf.timing.throughput import order_error, overtaking, throughput
 
 WORK_LIMIT = 2_000_000
 """Constraints after which firings that are not proved to keep their order count as overtaking."""
@@ -82,10 +82,9 @@ def first_to_overtake(
     of each actor, in units of 1 / `events.time_unit`.
     """
     paths = ConstraintPaths(events)
-    ends = [*events.first[1:], events.nodes]
     left = WORK_LIMIT
     for actor in actors:
-        first, count = events.first[actor], ends[actor] - events.first[actor]
+        first, count = events.first[actor], len(events.firings(actor))
         for place in range(count):
             longer = times[actor][place % len(times[actor])]
             apart = longer - times[actor][(place + 1) % len(times[actor])]
@@ -119,9 +118,7 @@ class Expansion:
 
     def firings(self, actor: str) -> range:
         """Return the numbers of the firings of `actor`."""
-        place = self.actors.index(actor)
-        ends = [*self.events.first[1:], self.events.nodes]
-        return range(self.events.first[place], ends[place])
+        return self.events.firings(self.actors.index(actor))
 
     def start(self, firing: int) -> Fraction:
         """Return when `firing` of iteration 0 starts."""
@@ -188,9 +185,7 @@ def expand(
     counts = [repetitions[name] for name in lowered.names]
     unordered = overtaking(lowered)
     if unordered:
-        deadlock = check_liveness(graph)
-        if deadlock is not None:
-            raise DeadlockError(str(deadlock))
+        refuse_deadlock(graph)
     elif shortest is None:
         shortest = throughput(graph).period
     events = event_graph.build(lowered, counts, counts)
@@ -219,10 +214,7 @@ def _require_order(graph: Lowered, events: EventGraph, unordered: set[int]) -> N
     times = [event_graph.scaled(own, events.time_unit) for own in graph.times]
     actor = first_to_overtake(events, times, sorted(unordered))
     if actor is not None:
-        raise OvertakingError(
-            f"firings of actor {graph.names[actor]!r} may overlap and have different times, so a "
-            "later one may end first; give the actor a self-channel or a concurrency of 1"
-        )
+        raise order_error(graph.names[actor])
 
 
 def homogeneous(graph: Graph) -> Graph:

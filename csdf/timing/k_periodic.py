@@ -18,13 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from csdf.errors import CsdfError, OvertakingError, TooLargeError
+from csdf.errors import CsdfError, TooLargeError
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.lowered import lower, readable
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import EFFORT, maximum_cycle_ratio
-from csdf.timing.throughput import overtaking, require_live
+from csdf.timing.throughput import require_live, require_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,6 @@ class KPeriodic:
     cycles: Mapping[str, int]
     starts: Mapping[str, tuple[Fraction, ...]]
     turns: Mapping[str, Fraction]
-
-    def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
-        return {
-            "period": str(self.period),
-            "cycles": dict(self.cycles),
-            "starts": {name: [str(one) for one in own] for name, own in self.starts.items()},
-            "turns": {name: str(turn) for name, turn in self.turns.items()},
-        }
 
 
 def k_periodic_schedule(graph: Graph, cycles: int | Mapping[str, int] = 1) -> KPeriodic | None:
@@ -69,12 +60,7 @@ def k_periodic_schedule(graph: Graph, cycles: int | Mapping[str, int] = 1) -> KP
     repetitions = repetition_vector(graph)
     lowered = lower(graph)
     require_live(graph)
-    unordered = overtaking(lowered)
-    if unordered:
-        raise OvertakingError(
-            f"firings of actor {lowered.names[min(unordered)]!r} may overlap and have different "
-            "times, so a later one may end first; give it a self-channel or a concurrency of 1"
-        )
+    require_order(lowered)
     # Each K divides the number of cycles in this number of iterations.
     iterations = math.lcm(*(k // math.gcd(k, repetitions[name]) for name, k in chosen.items()))
     counts = [iterations * repetitions[name] for name in lowered.names]
@@ -95,13 +81,12 @@ def k_periodic_schedule(graph: Graph, cycles: int | Mapping[str, int] = 1) -> KP
     unit = events.time_unit * result.ratio.denominator
     times = [Fraction(int(value), unit) for value in result.potentials]
     earliest = min(times, default=Fraction(0))
-    ends = [*events.first[1:], events.nodes]
     return KPeriodic(
         period,
         chosen,
         {
-            name: tuple(time - earliest for time in times[first:end])
-            for name, first, end in zip(lowered.names, events.first, ends, strict=True)
+            name: tuple(times[firing] - earliest for firing in events.firings(actor))
+            for actor, name in enumerate(lowered.names)
         },
         {name: period * k / repetitions[name] for name, k in chosen.items()},
     )

@@ -291,23 +291,6 @@ class Latency:
     periodic: Fraction | None
     minimal: Fraction | None
 
-    def as_json(self) -> dict[str, str | int | None]:
-        """Return a value for `json.dumps`."""
-        figures = {
-            "first": self.first,
-            "steady": self.steady,
-            "worst": self.worst,
-            "periodic": self.periodic,
-            "minimal": self.minimal,
-        }
-        named: dict[str, str | int | None] = {
-            "source": self.source,
-            "sink": self.sink,
-            "distance": self.distance,
-        }
-        named |= {key: None if one is None else str(one) for key, one in figures.items()}
-        return {**named, "reason": self.reason}
-
 
 def latency(
     graph: Graph | Ordered, source: str, sink: str, work_limit: int = WORK_LIMIT
@@ -330,7 +313,7 @@ def latency(
     for name in (source, sink):
         if name not in graph.actor:
             known = ", ".join(map(repr, list(graph.actor)[:8]))
-            raise CsdfError(f"{name!r} is not an actor of the graph; there are {known}")
+            raise CsdfError(f"{name!r} is not an actor of the graph; its actors are {known}")
     try:
         expansion = expand(graph)
     except OvertakingError:

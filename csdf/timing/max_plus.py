@@ -24,14 +24,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from csdf.errors import OvertakingError, TooLargeError
+from csdf.errors import TooLargeError
 from csdf.execution.untimed import Execution
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.lowered import SAFE, Arc, Integers, Lowered, Origin, lower, readable
 from csdf.timing import event_graph
 from csdf.timing.cycle_ratio import maximum_cycle_ratio
-from csdf.timing.throughput import overtaking, require_live
+from csdf.timing.throughput import require_live, require_order
 
 SIZE_LIMIT = 2000
 """Largest number of tokens of which a matrix is computed."""
@@ -82,9 +82,8 @@ class MaxPlusMatrix:
         ]
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
-        rows = [[None if one is None else str(one) for one in row] for row in self.rows()]
-        return {"tokens": [str(token) for token in self.tokens], "matrix": rows}
+        """Return what the command `csdf` writes; the keys are part of its interface."""
+        return {"tokens": self.tokens, "matrix": self.rows()}
 
     def eigenvalue(self) -> Fraction:
         """Return the maximum cycle mean, which is the period; 0 without a cycle."""
@@ -112,12 +111,7 @@ def max_plus_matrix(graph: Graph, *, every_start: bool = False) -> MaxPlusMatrix
     require_live(graph)
     repetitions = repetition_vector(graph)
     lowered = lower(graph)
-    unordered = overtaking(lowered)
-    if unordered:
-        raise OvertakingError(
-            f"firings of actor {lowered.names[min(unordered)]!r} may overlap and have different "
-            "times, so there is no max-plus matrix; give it a self-channel or a concurrency of 1"
-        )
+    require_order(lowered)
     counts = [
         repetitions[name] * len(t) for name, t in zip(lowered.names, lowered.times, strict=True)
     ]
@@ -143,8 +137,8 @@ def _tokens(graph: Lowered, with_starts: Sequence[int]) -> tuple[tuple[Token, ..
         for_space = arc.origin is Origin.SPACE
         if len(found) + arc.tokens > SIZE_LIMIT:
             raise TooLargeError(
-                f"the max-plus matrix has a row for each initial token and free place; at most "
-                f"{SIZE_LIMIT} are computed, and there are more"
+                "the max-plus matrix has a row for each initial token and free place; at most "
+                f"{SIZE_LIMIT} are computed, and this graph has more"
             )
         found += [Token(channel, actor, for_space, False, place) for place in range(arc.tokens)]
         sizes.append(arc.tokens)
@@ -154,7 +148,7 @@ def _tokens(graph: Lowered, with_starts: Sequence[int]) -> tuple[tuple[Token, ..
 
 def _unordered(graph: Lowered) -> list[int]:
     """Return the actors whose firings may overlap, and need not start in order by themselves."""
-    sequential = {arc.source for arc in graph.arcs if event_graph.is_sequential(arc)}
+    sequential = event_graph.sequential_actors(graph)
     return [a for a, times in enumerate(graph.times) if len(times) > 1 and a not in sequential]
 
 

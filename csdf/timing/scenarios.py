@@ -42,11 +42,11 @@ class ScenarioPeriods:
     critical: Sequence[str]
 
     def as_json(self) -> dict[str, object]:
-        """Return a value for `json.dumps`; its keys are part of the command's interface."""
+        """Return what the command `csdf` writes; the keys are part of its interface."""
         return {
-            "scenarios": {name: str(period) for name, period in self.periods.items()},
-            "worst_period": str(self.worst),
-            "critical_states": list(self.critical),
+            "scenarios": self.periods,
+            "worst_period": self.worst,
+            "critical_states": self.critical,
         }
 
 

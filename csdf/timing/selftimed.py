@@ -132,8 +132,8 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
             held += sum(map(len, parts))
             if held > STATE_LIMIT:
                 raise TooLargeError(
-                    f"no state of the self-timed execution recurred while {len(seen)} of them, "
-                    f"of {held // (len(seen) + 1)} numbers each, were kept"
+                    f"no state of the self-timed execution recurred among the {len(seen)} that "
+                    f"were kept, of {held // (len(seen) + 1)} numbers each"
                 )
             state = (count % per_iteration[0], *parts)
             if state in seen:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
-from csdf.execution.liveness import check_liveness
+from csdf.errors import DeadlockError, OvertakingError, PeriodBoundsError, TooLargeError
+from csdf.execution.liveness import refuse_deadlock
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.graph_algorithms import components
@@ -238,7 +238,8 @@ def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Boun
 def require_live(graph: Graph) -> None:
     """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long.
 
-    Raises `InconsistentGraphError` too. Other than `check_liveness`, it does not need to execute an
+    If an execution has shown the deadlock, the error is a `DiagnosedError`. Raises
+    `InconsistentGraphError` too. Other than `check_liveness`, it does not need to execute an
     iteration.
     """
     repetitions = repetition_vector(graph)
@@ -250,16 +251,13 @@ def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None
     if firings > EXECUTED_AT_FIRST and cycle_ratio.has_schedule(lowered, counts):
         return
     try:
-        deadlock = check_liveness(graph, EXECUTION_LIMIT)
+        refuse_deadlock(graph, EXECUTION_LIMIT)
     except TooLargeError:
         _require_room(lowered)
         links = cycle_ratio.cycle_of_deadlock(lowered, counts)
         if links:
             around = ", ".join(dict.fromkeys(repr(lowered.names[link.actor]) for link in links))
             raise DeadlockError(f"deadlock: {around} wait for each other") from None
-        return
-    if deadlock is not None:
-        raise DeadlockError(str(deadlock))
 
 
 def _require_room(graph: Lowered) -> None:
@@ -307,12 +305,27 @@ def _with_equal_times(
 
 def overtaking(graph: Lowered) -> set[int]:
     """Return the actors of which a firing may end before one that started earlier."""
-    sequential = {arc.source for arc in graph.arcs if event_graph.is_sequential(arc)}
+    sequential = event_graph.sequential_actors(graph)
     return {
         actor
         for actor, times in enumerate(graph.times)
         if actor not in sequential and len(set(times)) > 1
     }
+
+
+def require_order(graph: Lowered) -> None:
+    """Raise `OvertakingError` if a firing may end before one of its actor that started earlier."""
+    unordered = overtaking(graph)
+    if unordered:
+        raise order_error(graph.names[min(unordered)])
+
+
+def order_error(actor: str) -> OvertakingError:
+    """Return the error for an actor whose firings may overtake each other."""
+    return OvertakingError(
+        f"firings of actor {actor!r} may overlap and have different times, so a later one may end "
+        "first; give it a self-channel or a concurrency of 1"
+    )
 
 
 def _by_cycle_ratio(

@@ -27,7 +27,7 @@ import numpy as np
 
 from csdf.model.lowered import SAFE, Indices, Lowered, integers
 from csdf.timing.cycle_ratio import PolicyIteration
-from csdf.timing.event_graph import is_sequential, scaled, time_unit
+from csdf.timing.event_graph import scaled, sequential_actors, time_unit
 
 MOST_FIRINGS = 200_000
 """Firings of an iteration up to which `Waits` takes all of them at once."""
@@ -105,7 +105,7 @@ class Waits:
             needed.append(np.cumsum(consumption)[waiting[-1]])
             makers[-1] += first[arc.source]
             waiting[-1] += first[arc.target]
-        sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
+        sequential = sequential_actors(graph)
         ordered = [a for a, count in enumerate(counts) if a not in sequential and count > 1]
         waiting += [first[a] + np.arange(counts[a]) for a in ordered]
         waits = np.concatenate(waiting) if waiting else np.zeros(0, np.int64)

@@ -66,7 +66,7 @@ def held_bytes(field: str) -> int:
 class ExecutorContract:
     """The contract of `Executor` and `LoadedSubnet` (`nodes.executors.base`).
 
-    Inherit, and say which executor by the fixture `executor`.
+    Inherit it, and define the fixture `executor`.
     """
 
     prepares: ClassVar[bool] = True
@@ -382,7 +382,7 @@ class ExecutorContract:
 class EngineContract(ExecutorContract):
     """The contract of `Engine`, and that of the executor that it opens on one device.
 
-    Inherit, and say which engine.
+    Inherit it, and define `engine`.
     """
 
     device: ClassVar[str] = ""
@@ -435,7 +435,7 @@ class EngineContract(ExecutorContract):
                 with pytest.raises(ExecutorError, match=name):
                     use(graph, options)
 
-    def test_a_damaged_cache_is_made_anew(self, executor: Executor, tmp_path: Path) -> None:
+    def test_a_damaged_cache_is_made_again(self, executor: Executor, tmp_path: Path) -> None:
         graph = models.save(models.residual(), tmp_path / "model")
         subnet = executor.load(graph, self.options)
         inputs = some_inputs(subnet)

@@ -179,18 +179,3 @@ def dynamic_shape() -> onnx.ModelProto:
         [("x", TensorProto.FLOAT, ["batch", 3])],
         [("y", TensorProto.FLOAT, ["batch", 3])],
     )
-
-
-def zero_pad_then_max_pool() -> onnx.ModelProto:
-    """A border of zeros around negative values, whose maxima therefore are zeros."""
-    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
-    return model(
-        "padded",
-        [
-            helper.make_node("Pad", ["x", "pads"], ["padded"]),
-            helper.make_node("MaxPool", ["padded"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
-        ],
-        [("x", TensorProto.FLOAT, (1, 1, 4, 4))],
-        [("y", TensorProto.FLOAT, (1, 1, 2, 2))],
-        {"pads": pads},
-    )

@@ -12,9 +12,9 @@ from nodes.host.energy.base import Meter, MeterError
 
 
 class MeterContract:
-    """Inherit, and say what the meter is and how energy is spent before it.
+    """Inherit it, and define the meter and how its sensor shows energy.
 
-    `place` is an empty folder of each test's own.
+    `place` is an empty folder for each test.
     """
 
     @abstractmethod
@@ -23,7 +23,7 @@ class MeterContract:
 
     @abstractmethod
     def spend(self, place: Path, joules: float, seconds: float) -> None:
-        """Have the sensor show that so much was spent since the last reading, `seconds` ago."""
+        """Make the sensor show `joules` more than at the last reading, `seconds` ago."""
 
     def vanish(self, place: Path) -> None:
         """Remove the sensor."""

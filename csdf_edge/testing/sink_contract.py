@@ -34,13 +34,13 @@ def made_result(index: int, values: int = 3) -> FrameResult:
 
 
 class SinkContract:
-    """Inherit, and say what the sink is and how to see what it has delivered.
+    """Inherit it, and define the sink and how to see what it has delivered.
 
-    `place` is an empty folder of each test's own.
+    `place` is an empty folder for each test.
     """
 
     password: str = ""
-    """A secret in `config`, which no message may have."""
+    """A secret in `config`, which no message may contain."""
 
     @abstractmethod
     def config(self, place: Path) -> SinkConfig:
@@ -52,7 +52,7 @@ class SinkContract:
 
     def outage(self, place: Path) -> AbstractContextManager[None]:
         """Within the context, nothing can be delivered, and `write` raises `SinkLostError`."""
-        pytest.skip("no outage can be made here")
+        pytest.skip("an outage cannot be simulated here")
 
     def bounded(self, place: Path, most_bytes: int) -> SinkConfig:
         """Return the keys of a sink whose files in `place` have at most `most_bytes` together."""

@@ -32,13 +32,13 @@ CLOSE_S = 1.0
 
 
 class SourceContract:
-    """Inherit, and say what the source is and which of its frames is which.
+    """Inherit it, and define the source and how to tell its frames apart.
 
-    `place` is an empty folder of each test's own.
+    `place` is an empty folder for each test.
     """
 
     password: str = ""
-    """A secret in `config`, which no message may have."""
+    """A secret in `config`, which no message may contain."""
 
     @abstractmethod
     def config(self, place: Path) -> SourceConfig:
@@ -57,11 +57,11 @@ class SourceContract:
 
     def outage(self, place: Path) -> AbstractContextManager[None]:
         """Within the context, the source of `config` is lost; afterwards it gives frames again."""
-        pytest.skip("no outage can be made here")
+        pytest.skip("an outage cannot be simulated here")
 
     def broken(self, place: Path) -> SourceConfig:
         """Return the keys of a source whose content is broken."""
-        pytest.skip("it has no content that could be broken")
+        pytest.skip("it has no content to damage")
 
     @contextmanager
     def opened(self, config: SourceConfig, place: Path) -> Iterator[_Reading]:
@@ -99,7 +99,9 @@ class SourceContract:
         assert media == sorted(set(media))
         assert all(seconds >= 0 for seconds in media)
 
-    def test_another_call_goes_on_behind_the_frames_that_were_yielded(self, tmp_path: Path) -> None:
+    def test_another_call_continues_after_the_frames_that_were_yielded(
+        self, tmp_path: Path
+    ) -> None:
         with self.opened(self.config(tmp_path), tmp_path) as reading:
             first = [self.number(frame) for frame in reading.take(2)]
             (again,) = reading.take(1)
@@ -168,7 +170,7 @@ class _Reading:
                 found.append(frame)
                 if len(found) == count:
                     return found
-        raise AssertionError(f"it ended behind {len(found)} frames")
+        raise AssertionError(f"it ended after {len(found)} frames")
 
     def insist(self, count: int) -> list[SourceFrame]:
         """Return what `take` does, but try a lost source again, as `launcher.streaming` does."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ga.hybrid.unit_rows import UnitRows
 from ga.objectives import feasible_first, smooth_maximum
 from partition.devices import machines
-from partition.pricing.memory_budget import START_UP_BYTES, engines_bytes
+from partition.pricing.memory_budget import START_UP_BYTES, allowed_bytes, engines_bytes
 from partition.pricing.traffic import Floats, Flows, frames_between_devices
 from partition.strategies.base import Problem
 
@@ -83,11 +83,8 @@ class Shares:
         self._costs = problem.costs
         self._fair = fair[:, None]
         self._slack_frames = problem.slack_frames
-        network = problem.network
-        ends = {*network.inputs, *network.outputs}
-        self._floor_bytes = sum(network.tensors[name].bytes for name in ends)
-        limits = [device.memory_bytes for device in problem.devices]
-        self._allowed = float(sum(limit for limit in limits if limit is not None))
+        self._floor_bytes = problem.network.ends_bytes
+        self._allowed = allowed_bytes(problem.devices)
         self._on_link = np.zeros((self.devices, 1))
         for members in machines(problem.devices):
             self._on_link[list(members)] = len(members) == 1

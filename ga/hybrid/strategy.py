@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from cnn.network import Layer, Network
 from cnn.rewrite.rewrites import Bands, Rewrite, part_name
 from ga import local_search
-from ga.hybrid import moves
+from ga.hybrid import moves, unit_rows
 from ga.hybrid.moves import Moves
 from ga.hybrid.shares import Shares, States, Weights
-from ga.hybrid.unit_rows import UnitRows, unit_rows
+from ga.hybrid.unit_rows import UnitRows
 from partition.objective import Objective
 from partition.pricing.cost import Costs
 from partition.pricing.memory_budget import fair_memory
@@ -40,7 +40,6 @@ from partition.strategies.base import (
     apply_rewrites,
     required_model,
 )
-from partition.strategies.units import find_units
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,6 @@ WEIGHTS: Mapping[Objective, Weights] = {
 }
 """The weights of the costs, by objective."""
 
-FUSED = (None, 0.05, 0.1)
-"""The ways of forming units: by channels only (None), or by rows too, fused where a tensor is
-larger than this part of a device's fair share of Eq. 2."""
-
 NEAR = 0.05
 """By how much a way of forming units may be worse than the best to be refined (relative)."""
 
@@ -175,8 +170,10 @@ class Hybrid:
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.zeros(len(problem.network.layers), dtype=np.intp)
             return Solution(problem.assignment(numbers), "one device has every layer, whole")
-        ways = _ways(problem, model, self._effort)
-        progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
+        effort = self._effort
+        rows = unit_rows.ways(problem, model, effort.fineness)
+        ways = [_Way(problem, model, each, effort) for each in rows]
+        progress = _CountedSteps(problem, sum(way.steps for way in ways), self._effort.refinements)
         found = [way.search(progress) for way in ways]
         if problem.objective in ("latency", "energy"):  # estimates leave these out
             found[0] = min(found[0], ways[0].alone(), key=lambda finalist: finalist.rank)
@@ -187,7 +184,7 @@ class Hybrid:
         progress.end()
         return _solution(problem, min(found, key=lambda finalist: finalist.rank))
 
-    def _refined(self, way: _Way, best: _Finalist, progress: _Progress) -> _Finalist:
+    def _refined(self, way: _Way, best: _Finalist, progress: _CountedSteps) -> _Finalist:
         for _ in range(self._effort.refinements):
             better = way.refine(best, progress)
             if better.rank >= best.rank:
@@ -227,7 +224,7 @@ class _Way:
         self._moves = Moves(rows)
         self.steps = effort.steps(rows)
 
-    def search(self, progress: _Progress) -> _Finalist:
+    def search(self, progress: _CountedSteps) -> _Finalist:
         """Return the best state that annealing finds from runs and necklaces."""
         first = moves.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
@@ -245,7 +242,7 @@ class _Way:
             state[units, np.where(rows.pinned >= 0, rows.pinned, device)] = grains
         return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
 
-    def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
+    def refine(self, best: _Finalist, progress: _CountedSteps) -> _Finalist:
         """Return the best state near `best`, by estimates that `best` calibrates."""
         truth = best.costs
         self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
@@ -260,7 +257,7 @@ class _Way:
         starts: States,
         others: States,
         schedule: local_search.CoolingSchedule,
-        progress: _Progress,
+        progress: _CountedSteps,
     ) -> _Finalist:
         found = local_search.anneal(
             self._rng, starts, self._moves, self._score, schedule, progress.step
@@ -284,7 +281,7 @@ class _Way:
         return _Finalist(state, split, costs, beta, (float(costs.overrun_bytes[0]), score))
 
 
-class _Progress:
+class _CountedSteps:
     """Reports steps; at the end it skips refinements that were unnecessary."""
 
     def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
@@ -304,21 +301,10 @@ class _Progress:
         self._report(SearchProgress(self._total, self._total, "done"))
 
 
-def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:
-    """Return the ways of forming units that differ."""
-    fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
-    found = dict.fromkeys(
-        find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
-    )
-    rows = (unit_rows(problem, model, units, effort.fineness) for units in found)
-    return [_Way(problem, model, each, effort) for each in rows]
-
-
 def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
     """Return the score as `Shares.score`, from the exact costs of one assignment, with phases in
     place of parts."""
     weights = WEIGHTS[problem.objective]
-    network = problem.network
     match problem.objective:
         case "latency":
             time = costs.latency_s[0]
@@ -326,8 +312,7 @@ def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
             time = costs.energy_j[0]
         case _:
             time = (costs.period_s[0] * costs.compute_s.max()) ** 0.5
-    ends = {*network.inputs, *network.outputs}
-    traffic = costs.wire_bytes[0] + sum(network.tensors[name].bytes for name in ends)
+    traffic = costs.wire_bytes[0] + problem.network.ends_bytes
     terms = np.log([time, memory_bytes, traffic, costs.phases.sum()])
     return float(terms @ [weights.time, weights.memory, weights.traffic, weights.parts])
 

@@ -1,4 +1,7 @@
-"""Units (`partition.strategies.units`) as arrays: which work and bytes divide, and which do not."""
+"""Units (`partition.strategies.units`) as arrays: which work and bytes divide, and which do not.
+
+Units are formed in a few ways (`ways`), which a search tries one by one.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,14 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from cnn.rewrite.rewrites import Channels
+from partition.pricing.paper_equations import layer_beta_bytes
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem, Rewritable
-from partition.strategies.units import Unit
+from partition.strategies.units import Unit, find_units
+
+FUSED = (None, 0.05, 0.1)
+"""The ways of forming units: by channels only (None), or by rows too, fused where a tensor is
+larger than this part of a device's fair share of Eq. 2."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,15 @@ class Tensors:
         return np.repeat(np.arange(len(self.bytes)), counts)
 
 
+def ways(problem: Problem, model: Rewritable, fineness: float) -> list[UnitRows]:
+    """Return the arrays of the units that are formed in each way, where these differ."""
+    fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
+    found = dict.fromkeys(
+        find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
+    )
+    return [unit_rows(problem, model, units, fineness) for units in found]
+
+
 def unit_rows(
     problem: Problem, model: Rewritable, units: Sequence[Unit], fineness: float
 ) -> UnitRows:
@@ -85,8 +102,7 @@ class _Builder:
 
     def build(self, fineness: float) -> UnitRows:
         network, units = self._network, self._units
-        row = {layer.name: number for number, layer in enumerate(network.layers)}
-        numbers = [[row[name] for name in unit.layers] for unit in units]
+        numbers = [[network.place[name] for name in unit.layers] for unit in units]
         layer_s = np.array([self._problem.costs.layer_s[rows].sum(axis=0) for rows in numbers])
         weights = np.array([float(network.weight_bytes(unit.layers)) for unit in units])
         activations = [[network.activation_bytes(name) for name in unit.layers] for unit in units]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ga.operators import Population
+from ga.operators import Population, drawn_loads
 
 KINDS = ("shift", "slide", "give", "swap", "split", "merge")
 
@@ -92,7 +92,7 @@ class RunMoves:
             return population
         rows = np.arange(individuals)
         boundary = population[:, 1:] != population[:, :-1]
-        fullest = self._fullest(rng, population)[:, None]
+        fullest = drawn_loads(rng, population, self.sizes).argmax(axis=1)[:, None]
         left, right = population[:, :-1] == fullest, population[:, 1:] == fullest
         relieving = boundary & (left | right)
         relieves = (rng.random(individuals) < RELIEFS) & relieving.any(axis=1)
@@ -141,16 +141,6 @@ class RunMoves:
         after = np.minimum(genes - np.argmax(mine[:, ::-1], axis=1), genes - 1)
         beside = np.where(rng.random(individuals) < 0.5, before, after)
         return np.where(mine, population[rows, beside][:, None], population)
-
-    def _fullest(self, rng: np.random.Generator, population: Population) -> NDArray[np.intp]:
-        """Return the fullest device of each row by a random kind of cost: [individuals]."""
-        kinds, _, devices = self.sizes.shape
-        individuals = len(population)
-        drawn = self.sizes[rng.integers(0, kinds, individuals)]
-        own = np.take_along_axis(drawn, population[:, :, None].astype(np.intp), axis=2)[:, :, 0]
-        slots = population + np.arange(individuals)[:, None] * devices
-        load = np.bincount(slots.ravel(), own.ravel(), minlength=individuals * devices)
-        return np.asarray(load.reshape(individuals, devices).argmax(axis=1))
 
 
 def _one_run(rng: np.random.Generator, population: Population) -> NDArray[np.bool_]:

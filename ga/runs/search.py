@@ -31,7 +31,7 @@ from ga.objectives import feasible_first, smooth_maximum
 from ga.operators import Population
 from partition.devices import Device
 from partition.pricing.cost import CostModel, Costs
-from partition.pricing.memory_budget import engines_bytes, room_bytes
+from partition.pricing.memory_budget import allowed_bytes, engines_bytes, room_bytes
 from partition.pricing.paper_equations import beta_bytes
 from partition.pricing.traffic import Floats
 
@@ -114,14 +114,11 @@ class Prices:
         self._model = model
         self._beta = beta
         self._room = room_bytes(devices)
-        limits = [device.memory_bytes for device in devices]
-        self._allowed = float(sum(limit for limit in limits if limit is not None))
+        self._allowed = allowed_bytes(devices)
         self._subnet_bytes = np.array([device.engine_overhead.subnet_bytes for device in devices])
         one = engines_bytes(devices, np.ones(len(devices)))
         self._idle = np.zeros_like(one) if self._allowed == 0 else one
-        network = model.network
-        ends = {*network.inputs, *network.outputs}
-        self._floor = sum(network.tensors[name].bytes for name in ends)
+        self._floor = model.network.ends_bytes
 
     def held(self, population: Population, costs: Costs) -> Floats:
         """Return what devices hold relative to their room: [individuals, devices]."""

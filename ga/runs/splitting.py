@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.rewrite.rewrites import part_name
-from ga.hybrid.strategy import FUSED, Split, carry_out
-from ga.hybrid.unit_rows import UnitRows, unit_rows
+from ga.hybrid.strategy import Split, carry_out
+from ga.hybrid.unit_rows import UnitRows, ways
 from partition.errors import PartitionError
 from partition.pricing.memory_budget import fair_memory
-from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem, Rewritable, apply_rewrites
-from partition.strategies.units import find_units
 
 FINENESS = 0.15
 """The share of a device's fair load above which a unit is divided into grains."""
@@ -46,7 +44,7 @@ class Grains:
     def merged(self, numbers: NDArray[np.intp]) -> Split:
         """Return the problem in which the grains of a unit on one device are one part, and a device
         for each of its layers. `numbers` [layers of `problem`] are device numbers."""
-        place = {layer.name: number for number, layer in enumerate(self.problem.network.layers)}
+        place = self.problem.network.place
         state = np.zeros((len(self.holds), len(self.whole.devices)), dtype=np.int16)
         for unit, names in enumerate(self.holds):
             for name in names:
@@ -58,7 +56,7 @@ def is_coarse(problem: Problem) -> bool:
     """Return whether one layer is more than a device's fair share of the work or the weights."""
     network, seconds = problem.network, problem.costs.layer_s
     fair_s = 1 / (1 / np.maximum(seconds.sum(axis=0), 1e-300)).sum()
-    weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+    weights = np.array(network.layer_weight_bytes, float)
     fair = fair_memory(problem.devices)
     share = weights.max() / (weights.sum() * fair.max() / fair.sum()) if weights.any() else 0.0
     return bool(max(seconds.min(axis=1).max() / fair_s, share) > COARSE)
@@ -69,12 +67,8 @@ def grains(problem: Problem) -> Iterator[Grains]:
     model = problem.model
     if model is None:
         return
-    fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
-    found = dict.fromkeys(
-        find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
-    )
-    for units in found:
-        rows = unit_rows(problem, model, units, FINENESS)
+    for rows in ways(problem, model, FINENESS):
+        units = rows.units
         parts = [
             [size for size in unit.divide([1.0] * int(count)) if size]
             for unit, count in zip(units, rows.grains, strict=True)

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from ga.both import UNKNOWN, Columns, Shortest, columns, order
 from ga.genes import Genes, genes
-from ga.operators import Population
 from ga.ranking import ranking
 from ga.runs.moves import RunMoves
 from ga.runs.search import Prices, RunEffort, allowances, search
 from ga.runs.splitting import Grains, grains, is_coarse
+from ga.seeds import cuts, shares
 from partition.errors import PartitionError
 from partition.objective import WITHIN_PERIOD
 from partition.plan import Plan
@@ -40,13 +40,8 @@ from partition.strategies.base import (
     Problem,
     SearchProgress,
     Solution,
-    ignore_progress,
+    without_choice,
 )
-from partition.strategies.contiguous.segm import SequentialBalanced
-from partition.strategies.contiguous.sequential import contiguous_cut
-
-TOLERANCES = (0.0, 0.05, 0.2)
-"""By how much the cuts among the seeds may exceed the shortest period to save bytes (relative)."""
 
 DESIGNS = 24
 """The number of places at which the seeds with two runs begin the heavy end."""
@@ -61,21 +56,15 @@ class Runs:
         self,
         effort: RunEffort | None = None,
         known: Shortest = UNKNOWN,
-        tolerance: float = 1.0,
     ) -> None:
-        """`known` are the shortest periods that other strategies have found, and `tolerance` is the
-        part of `Problem.within` that may be spent on memory."""
+        """`known` are the shortest periods that other strategies have found."""
         self._effort = effort or RunEffort()
         self._known = known
-        self._tolerance = tolerance
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; if nothing fits, the search repeats without spare frames."""
-        if len(problem.devices) == 1 or (problem.pinned >= 0).all():
-            problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
-            numbers = np.maximum(problem.pinned, 0)
-            return Solution(problem.assignment(numbers), "no layer has a choice of device")
-        problem = replace(problem, within=self._tolerance * problem.within)
+        if not problem.has_choice:
+            return without_choice(problem)
         found, plans = self._solve(problem)
         if not plans and problem.slack_frames:
             problem = replace(problem, slack_frames=0)
@@ -134,12 +123,12 @@ class Runs:
 
         found = search(
             np.random.default_rng(problem.seed),
-            _seeds(problem, grouped),
+            np.array([*_designs(problem, grouped), *cuts(problem, grouped)], dtype=np.int16),
             Prices(grouped.costs, problem.devices, _beta(problem, grouped)),
-            RunMoves(grouped.pinned, _sizes(problem, grouped)),
+            RunMoves(grouped.pinned, shares(problem, grouped, _weights(problem, grouped))),
             effort,
             effort.steps(len(grouped.network.tensors) * ways, devices),
-            allowances(problem.within),
+            allowances(problem.within * (1 - problem.within_margin)),
             self._known.divided_s,
             grouped.pinned,
             devices,
@@ -186,31 +175,8 @@ def _beta(problem: Problem, grouped: Genes) -> NDArray[np.float64] | None:
 
 def _weights(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
     """Return each gene's bytes of weights, or by Eq. 2 for the objective `paper`: [genes]."""
-    beta, network = _beta(problem, grouped), grouped.network
-    if beta is not None:
-        return beta
-    return np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
-
-
-def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
-    """Return each gene's share of a device's time and of its weights: [2, genes, devices]."""
-    seconds, weights = grouped.costs.layer_s, _weights(problem, grouped)
-    held = np.broadcast_to(weights[:, None] / fair_memory(problem.devices), seconds.shape)
-    return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
-
-
-def _seeds(problem: Problem, grouped: Genes) -> Population:
-    seeds = [*_designs(problem, grouped)]
-    for tolerance in TOLERANCES:
-        try:
-            cut, _ = contiguous_cut(problem, tolerance)
-        except PartitionError:  # pins that no contiguous cut respects
-            break
-        seeds.append(grouped.of(cut))
-    with contextlib.suppress(PartitionError):
-        balanced = SequentialBalanced().solve(replace(problem, on_progress=ignore_progress))
-        seeds.append(grouped.of(problem.numbers(balanced.assignment)))
-    return np.array(seeds, dtype=np.int16)
+    beta = _beta(problem, grouped)
+    return grouped.weight_bytes if beta is None else beta
 
 
 def _designs(problem: Problem, grouped: Genes) -> Iterable[NDArray[np.int16]]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any
 
 import optuna
 
@@ -44,74 +44,89 @@ Sections = Mapping[str, Parameters]
 """The key `ga` of `cluster.yaml`: strategy → its parameters, which may include its budget."""
 
 
-class Space(Protocol):
-    """The parameters of one strategy, and the cost that its searches minimise."""
+@dataclass(frozen=True)
+class Range:
+    """The values that a sweep tries for a parameter: whole numbers if `low` is one.
 
-    @property
-    def name(self) -> str:
-        """The name of the strategy."""
-        ...
+    They are multiples of `step` from `low` on, or, with `log`, as likely on a logarithmic scale.
+    """
+
+    low: float
+    high: float
+    step: int = 1
+    log: bool = False
+
+    def suggest(self, trial: optuna.Trial, name: str) -> float:
+        """Return a value of the parameter `name` to try."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(name, self.low, self.high, step=self.step, log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+class Space:
+    """The parameters of one strategy, and the cost that its searches minimise.
+
+    Unless a space says otherwise, it minimises the costs of the solution's plan.
+    """
+
+    name: str
+    """The name of the strategy."""
+    ranges: Mapping[str, Range] = MappingProxyType({})
 
     def usual(self, problem: Problem, budget: float) -> Parameters:
         """Return the default parameters of the strategy."""
-        ...
+        raise NotImplementedError
 
-    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:
+    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
         """Return parameters to try; in the trial, their names begin with `prefix`."""
-        ...
+        return {name: own.suggest(trial, prefix + name) for name, own in self.ranges.items()}
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
         """Return all settings of the strategy, including those that follow from `parameters`."""
-        ...
+        raise NotImplementedError
 
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """Return the strategy with these parameters, for this problem."""
-        ...
+        raise NotImplementedError
 
     def figures(self, problem: Problem, solution: Solution) -> Figures:
         """Return the figures of a solution (`ga.sweep.costs`).
 
         Raises `PartitionError` for a solution that fits no plan.
         """
-        ...
+        return plan_figures(problem, solution)
 
     def sections(self, parameters: Parameters) -> Sections:
         """Return the sections of `cluster.yaml` that give the strategy these parameters."""
-        ...
+        return {self.name: parameters}
 
 
-class VerticalSpace:
+class VerticalSpace(Space):
     """NSGA-II and annealing (`ga.vertical`): the exact score of the solution under the problem's
     preference (`ga.objectives`), a weighted sum of logarithms of costs.
     """
 
     name = "vertical"
+    ranges = MappingProxyType(
+        {
+            "individuals": Range(16, 160, step=4),
+            "evolved": Range(0.0, 0.9),
+            "crossover": Range(0.0, 1.0),
+            "chains": Range(4, 256, log=True),
+            "heat": Range(1e-3, 0.3, log=True),
+            "epoch": Range(20, 2000, log=True),
+            "reliefs": Range(0.0, 1.0),
+        }
+    )
+    """`evolved` is the part of the states that NSGA-II prices."""
 
     def usual(self, problem: Problem, budget: float) -> Parameters:
         """See `Space`."""
         effort = Effort()
-        evolved = effort.nsga.individuals * effort.nsga.generations
-        return {
-            "individuals": effort.nsga.individuals,
-            "evolved": min(evolved * budget / _states(problem, budget), _MOST_EVOLVED),
-            "crossover": effort.nsga.crossover,
-            "chains": effort.chains,
-            "heat": effort.heat,
-            "epoch": effort.epoch,
-            "reliefs": effort.reliefs,
-        }
-
-    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
-        """See `Space`; `evolved` is the part of the states that NSGA-II prices."""
-        return {
-            "individuals": trial.suggest_int(f"{prefix}individuals", 16, 160, step=4),
-            "evolved": trial.suggest_float(f"{prefix}evolved", 0.0, _MOST_EVOLVED),
-            "crossover": trial.suggest_float(f"{prefix}crossover", 0.0, 1.0),
-            "chains": trial.suggest_int(f"{prefix}chains", 4, 256, log=True),
-            "heat": trial.suggest_float(f"{prefix}heat", 1e-3, 0.3, log=True),
-            "epoch": trial.suggest_int(f"{prefix}epoch", 20, 2000, log=True),
-            "reliefs": trial.suggest_float(f"{prefix}reliefs", 0.0, 1.0),
-        }
+        bred = effort.nsga.individuals * effort.nsga.generations
+        evolved = min(bred * budget / _states(problem, budget), self.ranges["evolved"].high)
+        usual = {**asdict(effort), **asdict(effort.nsga), "evolved": evolved}
+        return {name: usual[name] for name in self.ranges}
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
         """See `Space`: fields of `ga.vertical.Effort` and `ga.nsga.Parameters`."""
@@ -135,10 +150,6 @@ class VerticalSpace:
         priced = exact.price(problem.numbers(solution.assignment)[None])
         return (float(exact.score(priced, PREFERENCES[problem.objective], smooth=False)[0]),)
 
-    def sections(self, parameters: Parameters) -> Sections:
-        """See `Space`."""
-        return {self.name: parameters}
-
     def effort(self, problem: Problem, parameters: Parameters, budget: float) -> Effort:
         """Return the effort of `vertical`: with default parameters and budget 1, its default
         effort."""
@@ -159,30 +170,29 @@ class VerticalSpace:
         )
 
 
-class PaperSpace:
+class PaperSpace(Space):
     """The genetic algorithm of Tang & Stefanov (2021) (`ga.paper`): φ of their Eq. 1, in bytes.
 
     As in the paper, memory limits are ignored.
     """
 
     name = "vertical-paper"
+    ranges = MappingProxyType(
+        {
+            "individuals": Range(20, 20_000, log=True),
+            "mutation": Range(1e-3, 1.0, log=True),
+            "crossover": Range(0.0, 1.0),
+            "tournament": Range(2, 10),
+            "seeded": Range(0.0, 0.5),
+            "spread": Range(0.02, 0.8, log=True),
+        }
+    )
 
     def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
         usual = asdict(paper.PaperParameters())
         usual["individuals"] = min(usual["individuals"], round(_evaluations(budget)))
-        return {name: usual[name] for name in _PAPER}
-
-    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
-        """See `Space`."""
-        return {
-            "individuals": trial.suggest_int(f"{prefix}individuals", 20, 20_000, log=True),
-            "mutation": trial.suggest_float(f"{prefix}mutation", 1e-3, 1.0, log=True),
-            "crossover": trial.suggest_float(f"{prefix}crossover", 0.0, 1.0),
-            "tournament": trial.suggest_int(f"{prefix}tournament", 2, 10),
-            "seeded": trial.suggest_float(f"{prefix}seeded", 0.0, 0.5),
-            "spread": trial.suggest_float(f"{prefix}spread", 0.02, 0.8, log=True),
-        }
+        return {name: usual[name] for name in self.ranges}
 
     def settings(
         self,
@@ -196,7 +206,10 @@ class PaperSpace:
 
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """See `Space`."""
-        return VerticalPaper(self._given(problem, parameters, budget))
+        settings: dict[str, Any] = {**self.settings(problem, parameters, budget)}
+        whole = ("individuals", "generations", "tournament")
+        settings |= {name: int(settings[name]) for name in whole}
+        return VerticalPaper(paper.PaperParameters(**settings))
 
     def figures(self, problem: Problem, solution: Solution) -> Figures:
         """See `Space`."""
@@ -204,51 +217,25 @@ class PaperSpace:
         held = beta_bytes(layer_beta_bytes(problem.network), numbers, len(problem.devices))
         return (logarithm(float(phi(held)[0])),)
 
-    def sections(self, parameters: Parameters) -> Sections:
-        """See `Space`."""
-        return {self.name: parameters}
 
-    def _given(
-        self, problem: Problem, parameters: Parameters, budget: float
-    ) -> paper.PaperParameters:
-        settings = self.settings(problem, parameters, budget)
-        return paper.PaperParameters(
-            individuals=int(settings["individuals"]),
-            generations=int(settings["generations"]),
-            mutation=settings["mutation"],
-            crossover=settings["crossover"],
-            tournament=int(settings["tournament"]),
-            seeded=settings["seeded"],
-            spread=settings["spread"],
-        )
-
-
-class RunsSpace:
+class RunsSpace(Space):
     """The search over runs (`ga.runs`): the costs of the solution's plan."""
 
     name = "runs"
+    ranges = MappingProxyType(
+        {
+            "chains": Range(48, 720, step=12),  # a multiple of the number of allowances
+            "rounds": Range(2, 16),
+            "individuals": Range(16, 160, step=4),
+            "heat": Range(1e-2, 1.0, log=True),
+        }
+    )
 
     def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
-        return self._usual()
-
-    def _usual(self) -> Parameters:
-        effort = RunEffort()
-        return {
-            "chains": effort.chains,
-            "rounds": effort.rounds,
-            "individuals": effort.nsga.individuals,
-            "heat": effort.heat,
-        }
-
-    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
-        """See `Space`; `chains` are a multiple of the number of allowances."""
-        return {
-            "chains": trial.suggest_int(f"{prefix}chains", 48, 720, step=12),
-            "rounds": trial.suggest_int(f"{prefix}rounds", 2, 16),
-            "individuals": trial.suggest_int(f"{prefix}individuals", 16, 160, step=4),
-            "heat": trial.suggest_float(f"{prefix}heat", 1e-2, 1.0, log=True),
-        }
+        usual = RunEffort()
+        every = {**asdict(usual), "individuals": usual.nsga.individuals}
+        return {name: every[name] for name in self.ranges}
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
         """See `Space`; `steps` are those of a round, where layers stay whole."""
@@ -260,23 +247,16 @@ class RunsSpace:
         """See `Space`."""
         return Runs(self.effort(parameters, budget))
 
-    def figures(self, problem: Problem, solution: Solution) -> Figures:
-        """See `Space`."""
-        return plan_figures(problem, solution)
-
-    def sections(self, parameters: Parameters) -> Sections:
-        """See `Space`."""
-        return {self.name: parameters}
-
     def effort(self, parameters: Parameters, budget: float) -> RunEffort:
         """Return the effort of `runs`: with default parameters and budget 1, its default effort.
 
         All chains together take the usual number of steps × `budget`, whatever their number, and
         NSGA-II prices as many states.
         """
-        usual, given = RunEffort(), {**self._usual(), **parameters}
-        chains, rounds = int(given["chains"]), int(given["rounds"])
-        individuals = int(given["individuals"])
+        usual = RunEffort()
+        chains = int(parameters.get("chains", usual.chains))
+        rounds = int(parameters.get("rounds", usual.rounds))
+        individuals = int(parameters.get("individuals", usual.nsga.individuals))
         share = budget * usual.chains * usual.rounds / (chains * rounds)
         bred = usual.nsga.individuals * usual.nsga.generations * (usual.rounds - 1) * budget
         return RunEffort(
@@ -289,36 +269,27 @@ class RunsSpace:
                 individuals, max(1, round(bred / (individuals * max(1, rounds - 1))))
             ),
             exact=max(_LEAST_PLANS, round(usual.exact * budget)),
-            heat=given["heat"],
+            heat=parameters.get("heat", usual.heat),
         )
 
 
-class HybridSpace:
+class HybridSpace(Space):
     """The splitting of layers (`ga.hybrid`): the costs of the solution's plan."""
 
     name = "hybrid"
+    ranges = MappingProxyType(
+        {
+            "chains": Range(8, 192, log=True),
+            "heat": Range(1e-3, 0.3, log=True),
+            "epoch": Range(5, 500, log=True),
+            "fineness": Range(0.02, 0.2, log=True),
+        }
+    )
 
     def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
-        return self._usual()
-
-    def _usual(self) -> Parameters:
-        effort = HybridEffort()
-        return {
-            "chains": effort.chains,
-            "heat": effort.heat,
-            "epoch": effort.epoch,
-            "fineness": effort.fineness,
-        }
-
-    def suggest(self, trial: optuna.Trial, problem: Problem, prefix: str = "") -> Parameters:  # noqa: ARG002
-        """See `Space`."""
-        return {
-            "chains": trial.suggest_int(f"{prefix}chains", 8, 192, log=True),
-            "heat": trial.suggest_float(f"{prefix}heat", 1e-3, 0.3, log=True),
-            "epoch": trial.suggest_int(f"{prefix}epoch", 5, 500, log=True),
-            "fineness": trial.suggest_float(f"{prefix}fineness", 0.02, 0.2, log=True),
-        }
+        usual = asdict(HybridEffort())
+        return {name: usual[name] for name in self.ranges}
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
@@ -328,19 +299,11 @@ class HybridSpace:
         """See `Space`."""
         return Hybrid(self.effort(parameters, budget))
 
-    def figures(self, problem: Problem, solution: Solution) -> Figures:
-        """See `Space`."""
-        return plan_figures(problem, solution)
-
-    def sections(self, parameters: Parameters) -> Sections:
-        """See `Space`."""
-        return {self.name: parameters}
-
     def effort(self, parameters: Parameters, budget: float) -> HybridEffort:
         """Return the effort of `hybrid`: with default parameters and budget 1, its default
         effort. All chains together take the usual number of steps × `budget`."""
-        usual, given = HybridEffort(), {**self._usual(), **parameters}
-        chains = int(given["chains"])
+        usual = HybridEffort()
+        chains = int(parameters.get("chains", usual.chains))
         share = budget * usual.chains / chains
         return HybridEffort(
             chains,
@@ -348,13 +311,13 @@ class HybridSpace:
             least_steps=max(1, round(usual.least_steps * share)),
             most_steps=max(1, round(usual.most_steps * share)),
             finalists=max(_LEAST_PLANS, round(usual.finalists * budget)),
-            heat=given["heat"],
-            epoch=int(given["epoch"]),
-            fineness=given["fineness"],
+            heat=parameters.get("heat", usual.heat),
+            epoch=int(parameters.get("epoch", usual.epoch)),
+            fineness=parameters.get("fineness", usual.fineness),
         )
 
 
-class AutoSpace:
+class AutoSpace(Space):
     """The searches that `auto` tries, each with its own parameters: the costs of the chosen plan.
 
     A parameter's name begins with the strategy, as in `runs.chains`.
@@ -393,10 +356,6 @@ class AutoSpace:
         own = self.sections(parameters)
         return tuned_auto({name: {**own.get(name, {}), "budget": budget} for name in AUTO_PARTS})
 
-    def figures(self, problem: Problem, solution: Solution) -> Figures:
-        """See `Space`."""
-        return plan_figures(problem, solution)
-
     def sections(self, parameters: Parameters) -> Sections:
         """See `Space`: the sections of the strategies that `auto` tries."""
         found: dict[str, dict[str, float]] = {}
@@ -416,9 +375,7 @@ SPACES: Mapping[str, Space] = MappingProxyType(
 AUTO_PARTS = (_VERTICAL.name, _RUNS.name, _HYBRID.name)
 """The strategies with parameters that `auto` tries."""
 
-_MOST_EVOLVED = 0.9
 _LEAST_PLANS = 4
-_PAPER = ("individuals", "mutation", "crossover", "tournament", "seeded", "spread")
 
 
 def _parts(problem: Problem) -> tuple[Space, ...]:

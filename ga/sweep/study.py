@@ -33,9 +33,9 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from ga.genes import genes
+from ga.fronts import front
 from ga.sweep.costs import Figures, period_and_memory, ratio, relative
-from ga.sweep.fronts import front
+from ga.sweep.held_signals import HeldSignals
 from ga.sweep.spaces import Parameters, Space
 from ga.sweep.storage import open_storage, shown
 from partition.errors import PartitionError
@@ -245,8 +245,11 @@ def run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Resul
     propagates. Raises `PartitionError` if there is nothing to tune, the usual parameters find
     nothing that fits, the storage cannot be used, or the study was made under other conditions.
     """
-    for case in sweep.cases:
-        _check_choice(case.problem)
+    if not all(case.problem.has_choice for case in sweep.cases):
+        raise PartitionError(
+            "no layer has a choice of device, so there is nothing to tune; name a second node or "
+            "remove pins"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.CRITICAL)
@@ -276,22 +279,25 @@ def _add(
     done, untraced = 0, _untraced(study, storage)
 
     def objective(trial: optuna.Trial) -> tuple[float, ...]:
-        best = _best(study)
-        return _try(sweep, study, trial, lambda part: on_trial(done, part, best))
+        with held.free():
+            best = _best(study)
+            return _try(sweep, study, trial, lambda part: on_trial(done, part, best))
 
     try:
-        while done < trials and not _is_settled(study):
-            try:
-                study.optimize(objective, n_trials=1, catch=(_RefusedError,))
-            except (optuna.exceptions.UpdateFinishedTrialError, ValueError) as error:
-                if not _is_lost(study, error):
-                    raise
-            if untraced:
-                for number in untraced & _untraced(study, storage):
-                    study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
-                untraced = set()
-            done += 1
-            on_trial(done, 0.0, _best(study))
+        with HeldSignals() as held:
+            while done < trials and not _is_settled(study):
+                try:
+                    study.optimize(objective, n_trials=1, catch=(_RefusedError,))
+                except (optuna.exceptions.UpdateFinishedTrialError, ValueError) as error:
+                    if not _is_lost(study, error):
+                        raise
+                if untraced:
+                    for number in untraced & _untraced(study, storage):
+                        study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+                    untraced = set()
+                done += 1
+                with held.free():
+                    on_trial(done, 0.0, _best(study))
     except KeyboardInterrupt:
         _fail_present(study)
         return True
@@ -407,9 +413,9 @@ def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
 
 def _other_study(sweep: Sweep, other: Sequence[str]) -> PartitionError:
     return PartitionError(
-        f"study {sweep.study!r} in {shown(sweep.url)} was made for something else: not the "
-        f"same {' and '.join(other)}, so that its values cannot be compared; begin another "
-        "with --study NAME"
+        f"study {sweep.study!r} in {shown(sweep.url)} was made for something else: not the same "
+        f"{' and '.join(other)}, so its values cannot be compared; begin another study with "
+        "--study NAME"
     )
 
 
@@ -516,14 +522,6 @@ def _mean_cost(values: Sequence[float]) -> float:
 def _best(study: optuna.Study) -> float | None:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return min((_mean_cost(trial.values) for trial in done), default=None)
-
-
-def _check_choice(problem: Problem) -> None:
-    if len(problem.devices) == 1 or (genes(problem).pinned >= 0).all():
-        raise PartitionError(
-            "no layer has a choice of device, so that there is nothing to tune; name a second node "
-            "or remove pins"
-        )
 
 
 def _digest(data: object) -> str:

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from ga.strategies import find_strategy
 from launcher.commands.options import MOST_DEVICES, CompareOptions
 from launcher.commands.problems import (
-    DeviceOptions,
     Search,
     equal_problem,
     parse_within,
@@ -25,7 +22,8 @@ from launcher.plan.settings import check_strategy_option
 from launcher.progress import open_progress
 from launcher.quantities import megabytes
 from launcher.results.energy_text import joules
-from launcher.results.report_text import open_console
+from launcher.results.report_text import print_table
+from launcher.results.tables import RowTable
 from partition.objective import Objective
 from partition.prediction.timing import energy_j, power_w
 
@@ -92,10 +90,8 @@ class StrategyComparison:
 
     def print(self) -> None:
         """Print a table on standard output."""
-        console = open_console()
-        console.print(_table(self))
-        if self.page is not None:
-            console.print(f"plots: {self.page}")
+        lines = [] if self.page is None else [f"plots: {self.page}"]
+        print_table(strategies_table(self), lines)
 
 
 def perform(options: CompareOptions) -> StrategyComparison:
@@ -105,7 +101,6 @@ def perform(options: CompareOptions) -> StrategyComparison:
     strategies = _chosen(options.strategies)
     if options.html is not None:
         _check_page(options.html)
-    described = DeviceOptions(options.memory, options.link, options.cache)
     rows = []
     with open_progress() as progress:
         progress.say(f"reading {options.model}")
@@ -113,7 +108,7 @@ def perform(options: CompareOptions) -> StrategyComparison:
         for count in counts:
             for strategy in strategies:
                 problem = equal_problem(
-                    model, count, described, options.objective, options.seed, within
+                    model, count, options, options.objective, options.seed, within
                 )
                 asked = Search(model, problem, find_strategy(strategy))
                 try:
@@ -164,33 +159,27 @@ def _in_short(row: Row) -> str:
     return f"{solved.plan.period_s * 1e3:.1f} ms per frame, found in {solved.seconds:.1f} s"
 
 
-def _table(comparison: StrategyComparison) -> Table:
-    table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
-    table.add_column("devices", justify="right")
-    table.add_column("strategy")
-    figures = ("period", "bound", "saving", "by Eq. 2", "traffic", "energy", "power")
-    for column in (*figures, "proved", "search"):
-        table.add_column(column, justify="right")
-    before = 0
-    for row in comparison.rows:
-        if before and row.devices != before:
-            table.add_section()
-        before = row.devices
-        if row.solved is None:
-            table.add_row(str(row.devices), row.strategy, "no plan")
-            continue
-        solved = row.solved
-        table.add_row(
-            str(row.devices),
-            row.strategy,
-            f"{solved.plan.period_s * 1e3:.1f} ms",
-            f"{solved.speedup_bound:.2f}×",
-            f"{solved.memory_saving_percent:.1f} %",
-            f"{solved.memory_eq2_saving_percent:.2f} %",
-            megabytes(solved.plan.bytes_per_frame),
-            joules(energy_j(solved.plan)),
-            f"{power_w(solved.plan):.1f} W",
-            "yes" if solved.plan.optimal else "",
-            f"{solved.seconds:.1f} s",
-        )
-    return table
+def strategies_table(comparison: StrategyComparison) -> RowTable:
+    """Return a row for each strategy and number of devices."""
+    heads = ("devices", "strategy", "period", "bound", "saving", "by Eq. 2", "traffic", "energy",
+             "power", "proved", "search")  # fmt: skip
+    title = f"{comparison.network}, objective {comparison.objective}"
+    rows = [(str(row.devices), row.strategy, *_figures(row)) for row in comparison.rows]
+    return RowTable(heads, rows, ("strategy",), title, in_groups=True)
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    solved = row.solved
+    if solved is None:
+        return ("no plan",)
+    return (
+        f"{solved.plan.period_s * 1e3:.1f} ms",
+        f"{solved.speedup_bound:.2f}×",
+        f"{solved.memory_saving_percent:.1f} %",
+        f"{solved.memory_eq2_saving_percent:.2f} %",
+        megabytes(solved.plan.bytes_per_frame),
+        joules(energy_j(solved.plan)),
+        f"{power_w(solved.plan):.1f} W",
+        "yes" if solved.plan.optimal else "",
+        f"{solved.seconds:.1f} s",
+    )

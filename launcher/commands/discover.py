@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from launcher.commands.options import AsJson
-from launcher.console import print_json, print_text, run_command
+from launcher.console import print_json, print_text
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ MOST_S = 600.0
 class DiscoverOptions:
     """Find agents on this network that announce themselves (node-agent --announce).
 
-    Lists them, and with --write adds those that are missing to a cluster.yaml, whose comments stay.
-    What is heard may come from anybody on the network: keys decide to whom a launcher talks.
+    Lists them. With --write, adds those that a cluster.yaml lacks, and keeps its comments. Anybody
+    on the network can announce anything: keys decide to whom a launcher talks.
 
     Exit code 0: agents were found. 1: none was heard. 2: something given cannot be used.
     130: Ctrl-C.
@@ -39,16 +39,8 @@ class DiscoverOptions:
     as_json: AsJson = False
 
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command("discover")(DiscoverOptions)
-
-
-def main(arguments: list[str]) -> None:
-    """Run `launch discover` with these arguments; never returns."""
-    run_command(app, "launch discover", _discover, arguments)
-
-
-def _discover(options: DiscoverOptions, as_json: bool) -> int:
+def perform(options: DiscoverOptions, as_json: bool) -> int:
+    """Perform `launch discover`; return its exit code."""
     from launcher.discover.listening import listen  # noqa: PLC0415 - slow to import
 
     found = listen(options.seconds)
@@ -63,7 +55,7 @@ def _discover(options: DiscoverOptions, as_json: bool) -> int:
         return code
     print_text(_text(found, options.seconds))
     if options.write is not None and found:
-        names = ", ".join(node["name"] for node in added) or "none; all of them are there"
+        names = ", ".join(node["name"] for node in added) or "none; it has all of them already"
         print_text(f"{options.write}: added {names}\n")
     return code
 
@@ -110,8 +102,8 @@ def _as_json(agent: Announcement) -> dict[str, Any]:
 def _text(found: list[Announcement], seconds: float) -> str:
     if not found:
         return (
-            f"no agent was heard within {seconds:g} s: start agents with --announce, and look "
-            "whether a firewall or the WLAN drops multicast (UDP port 5353)\n"
+            f"no agent announced itself within {seconds:g} s: start agents with --announce, and "
+            "check whether a firewall or the WLAN drops multicast (UDP port 5353)\n"
         )
     rows = [("name", "address", "engine", "cores", "memory", "version", "keys")]
     for each in found:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from launcher.commands.options import AsJson
-from launcher.console import print_json, print_text, run_command
+from launcher.console import print_json, print_text
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 
 
@@ -17,9 +17,8 @@ from launcher.errors import EXIT_FAILED, EXIT_FINE
 class DoctorOptions:
     """Examine a cluster: this machine, its keys, and every board and the way to it.
 
-    Prints each finding with a command that helps. Boards are examined side by side, and one that
-    cannot be reached hides nothing of the others. What only the board itself can know (its disk,
-    its heat, its clock) node-agent --doctor finds out there.
+    Prints each finding with a command that helps. Boards are examined in parallel. The disk, heat
+    and clock of a board cannot be examined from here: run node-agent --doctor there.
 
     A board whose agent is free is held for some seconds, in which some megabytes are sent to it.
 
@@ -36,16 +35,8 @@ class DoctorOptions:
     as_json: AsJson = False
 
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command("doctor")(DoctorOptions)
-
-
-def main(arguments: list[str]) -> None:
-    """Run `launch doctor` with these arguments; never returns."""
-    run_command(app, "launch doctor", _doctor, arguments)
-
-
-def _doctor(options: DoctorOptions, as_json: bool) -> int:
+def perform(options: DoctorOptions, as_json: bool) -> int:
+    """Perform `launch doctor`; return its exit code."""
     from launcher.doctor.examination import examine  # noqa: PLC0415 - slow to import
 
     report = examine(options.target)

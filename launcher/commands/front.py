@@ -16,10 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
 from ga.both import columns, order
 from launcher.commands.options import FrontOptions
 from launcher.commands.problems import Search, equal_cluster, read_search
@@ -30,7 +26,8 @@ from launcher.plan.front import candidates, point_name, price, undominated
 from launcher.plan.planner import configured, watched
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes, seconds
-from launcher.results.report_text import open_console
+from launcher.results.report_text import print_table
+from launcher.results.tables import RowTable
 from partition.alone import (
     alone_as_json,
     beside_idle_bytes,
@@ -123,7 +120,8 @@ class PlanFront:
     @property
     def within(self) -> float:
         """By how much the period that the objective `both` accepts may exceed the shortest."""
-        return self.search.problem.within
+        problem = self.search.problem
+        return problem.within * (1 - problem.within_margin)
 
     @property
     def chosen(self) -> FrontPoint:
@@ -149,8 +147,8 @@ class PlanFront:
         }
 
     def print(self) -> None:
-        """Print a row for each point, and how to go on."""
-        open_console().print(Group(_table(self), *map(Text, _lines(self))))
+        """Print a row for each point, and what to do next."""
+        print_table(_table(self), _lines(self))
 
 
 def perform(options: FrontOptions) -> PlanFront:
@@ -207,14 +205,11 @@ def _saved(front: PlanFront, options: FrontOptions, folder: Path) -> PlanFront:
     return saved
 
 
-def _table(front: PlanFront) -> Table:
-    table = Table()
-    for column in ("point", "frames/s", "period", "speed-up", "memory", "saved", "beside idle",
-                   "phases", "sent/frame"):  # fmt: skip
-        table.add_column(column, justify="left" if column == "point" else "right")
-    table.add_column("strategy")
-    for point in front.points:
-        table.add_row(
+def _table(front: PlanFront) -> RowTable:
+    heads = ("point", "frames/s", "period", "speed-up", "memory", "saved", "over idle", "phases",
+             "sent/frame", "strategy")  # fmt: skip
+    rows = [
+        (
             point.name,
             f"{1 / point.plan.frame_s:.2f}",
             seconds(point.plan.frame_s),
@@ -226,7 +221,9 @@ def _table(front: PlanFront) -> Table:
             megabytes(point.plan.bytes_per_frame),
             point.strategy,
         )
-    return table
+        for point in front.points
+    ]
+    return RowTable(heads, rows, ("strategy",))
 
 
 def _lines(front: PlanFront) -> list[str]:

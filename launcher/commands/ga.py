@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from launcher.commands.options import SweepOptions
-from launcher.console import EXIT_INTERRUPTED, print_json, print_version, run_command
+from launcher.console import EXIT_INTERRUPTED, command_group, print_result, run_command
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-)
-
-
-@app.callback()
-def ga(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
-    ] = False,
-) -> None:
-    """Tune the genetic algorithms that divide networks."""
-
-
+app = command_group("Tune the genetic algorithms that divide networks.")
 app.command("sweep")(SweepOptions)
 
 
@@ -37,10 +18,7 @@ def _perform(options: SweepOptions, as_json: bool) -> int:
     from launcher.commands.sweep.performing import perform  # noqa: PLC0415 - slow to import
 
     tuned = perform(options)
-    if as_json:
-        print_json(tuned.as_json())
-    else:
-        tuned.print()
+    print_result(tuned, as_json=as_json)
     return EXIT_INTERRUPTED if tuned.result.interrupted else 0
 
 

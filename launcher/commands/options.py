@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.config.bounds import MOST_SEED
+from launcher.quantities import MOST_SEED
 from partition.objective import DEFAULT_OBJECTIVE, Objective
 
 MOST_DEVICES = 64
@@ -52,14 +52,14 @@ class SearchOptions:
         typer.Option(
             metavar="N|auto",
             help="Number of frames that a device computes at once; by default --cluster's, or 1. "
-            "auto: what is fastest by the profile within --max-latency",
+            "auto: the fastest number by the profile within --max-latency",
         ),
     ] = None
     max_latency: Annotated[
         str | None,
         typer.Option(
-            help="The longest that a frame may take from its source to its result, such as 200ms; "
-            "by default --cluster's, or no limit"
+            help="Longest time that a frame may take from its source to its result, such as "
+            "200ms; by default --cluster's, or no limit"
         ),
     ] = None
     seed: Annotated[
@@ -102,8 +102,8 @@ class SolveOptions(SearchOptions):
     engine: Annotated[
         Literal["onnxruntime", "tensorrt"] | None,
         typer.Option(
-            help="Engine of the devices; by default --cluster's. An engine is built from every "
-            "subnet for tensorrt, and none is run"
+            help="Engine of the devices; by default --cluster's. For tensorrt, an engine is built "
+            "from every subnet, but not run"
         ),
     ] = None
     convergence: Annotated[
@@ -179,6 +179,9 @@ class ShowOptions:
     output: Annotated[
         Path | None, typer.Option(help="File for a drawing; its name ends in .svg or .html")
     ] = None
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show all phases and channels")
+    ] = False
     as_json: AsJson = False
 
 
@@ -196,7 +199,9 @@ class ProfileOptions:
     model: Annotated[str | None, typer.Option(help="Model to use instead of cluster.yaml's")] = None
     plan: Annotated[
         Path | None,
-        typer.Option(help="Folder of a saved plan, whose subnets to measure; default: a search's"),
+        typer.Option(
+            help="Folder of a saved plan whose subnets to measure; default: the plan of a search"
+        ),
     ] = None
     output: Annotated[
         Path | None,
@@ -206,8 +211,8 @@ class ProfileOptions:
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Measure firings of so many frames, or of 2, 4, 8, … frames for auto; by default "
-            "--cluster's, or single frames",
+            help="Number of frames per measured firing; auto: 2, 4, 8, …; by default --cluster's, "
+            "or single frames",
         ),
     ] = None
     again: Annotated[
@@ -270,8 +275,8 @@ class SweepOptions:
         str | None,
         typer.Option(
             metavar="URL_OR_FILE",
-            help="SQLite file, or URL of a database that several machines share "
-            "[default: ga-sweep.db beside cluster.yaml]",
+            help="SQLite file, or URL of a database that several machines share [default: "
+            "ga-sweep.db in the folder of cluster.yaml]",
         ),
     ] = None
     study: Annotated[

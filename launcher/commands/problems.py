@@ -9,7 +9,7 @@ from pathlib import Path
 from cnn.errors import CnnError
 from cnn.model import Model, read
 from ga.strategies import find_strategy
-from launcher.commands.options import SearchOptions
+from launcher.commands.options import CompareOptions, SearchOptions
 from launcher.config.load import Cluster, load_cluster, validated
 from launcher.config.source import ParsedFile
 from launcher.config.units import (
@@ -34,32 +34,19 @@ from partition.objective import DEFAULT_OBJECTIVE, WITHIN, WITHIN_PERIOD, Object
 from partition.strategies.base import Problem, Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceOptions:
-    """Command-line options that describe equal devices; None stands for the default."""
-
-    memory: str | None = None
-    link: str | None = None
-    cache: str | None = None
-
-    def devices(self, count: int) -> tuple[Device, ...]:
-        """Return `count` equal devices, each on a machine of its own; raises `BadInputError`."""
-        usual = Device("usual")
-        link = _parsed("--link", parse_link, self.link)
-        return tuple(
-            Device(
-                name,
-                memory_bytes=_parsed("--memory", parse_bytes, self.memory),
-                cache_bytes=_parsed("--cache", parse_bytes, self.cache),
-                link_bytes_per_s=usual.link_bytes_per_s if link is None else link,
-            )
-            for name in device_names(count)
+def equal_devices(options: SearchOptions | CompareOptions, count: int) -> tuple[Device, ...]:
+    """Return `count` equal devices, each on a separate machine; raises `BadInputError`."""
+    usual = Device("usual")
+    link = _parsed("--link", parse_link, options.link)
+    return tuple(
+        Device(
+            name,
+            memory_bytes=_parsed("--memory", parse_bytes, options.memory),
+            cache_bytes=_parsed("--cache", parse_bytes, options.cache),
+            link_bytes_per_s=usual.link_bytes_per_s if link is None else link,
         )
-
-    @property
-    def are_given(self) -> bool:
-        """Whether the user has given any of these options."""
-        return any(value is not None for value in (self.memory, self.link, self.cache))
+        for name in device_names(count)
+    )
 
 
 def device_names(count: int) -> tuple[str, ...]:
@@ -99,10 +86,10 @@ def read_search(
 
     Without an `objective`, it is the cluster's or the usual one.
     """
-    described = DeviceOptions(options.memory, options.link, options.cache)
     if (options.devices is None) == (options.cluster is None):
         raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
-    if options.cluster is not None and described.are_given:
+    described = (options.memory, options.link, options.cache)
+    if options.cluster is not None and any(text is not None for text in described):
         raise BadInputError(
             "--memory, --link and --cache describe --devices; for --cluster, write memory, link "
             "and cache into cluster.yaml"
@@ -123,7 +110,7 @@ def read_search(
         progress.say(f"reading {options.model}")
         model = read_network(options.model, batch)
         problem = equal_problem(
-            model, options.devices or 1, described, objective, options.seed or 0, within
+            model, options.devices or 1, options, objective, options.seed or 0, within
         )
         return Search(model, problem, find_strategy(options.strategy or "auto"))
     cluster = with_profile_option(load_cluster_for(options.model, options.cluster), options.profile)
@@ -142,7 +129,7 @@ def read_search(
     planner = read_planner(cluster, progress)
     choice = None
     if cluster.config.batch == AUTO_BATCH:
-        planner, _, choice = planner.with_batch(progress, is_pushed=cluster.config.is_stream)
+        planner, _, choice = planner.with_batch(progress, is_pushed=cluster.config.has_source)
     problem = planner.problem()
     return Search(planner.planned, problem, planner.strategy(problem), planner, choice)
 
@@ -184,7 +171,7 @@ def read_network(model: str, batch: int = 1) -> Model:
 def equal_problem(
     model: Model,
     count: int,
-    options: DeviceOptions,
+    options: SearchOptions | CompareOptions,
     objective: Objective,
     seed: int,
     within: float = WITHIN,
@@ -193,7 +180,7 @@ def equal_problem(
     try:
         return Problem(
             model.network,
-            options.devices(count),
+            equal_devices(options, count),
             {},
             seed,
             objective=objective,

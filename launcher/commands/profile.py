@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
 from cnn.errors import CnnError
 from launcher.commands.options import ProfileOptions
 from launcher.commands.problems import load_cluster_for
@@ -21,7 +17,8 @@ from launcher.plan.profile.file import NodeEntry, ProfileFile, default_cache, wr
 from launcher.plan.settings import check_strategy, read_model, summary
 from launcher.progress import open_progress
 from launcher.quantities import megabytes
-from launcher.results.report_text import open_console
+from launcher.results.report_text import print_table
+from launcher.results.tables import RowTable
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -53,27 +50,25 @@ class ProfileOutcome:
 
     def print(self) -> None:
         """Print a table of nodes, the links, and the profile's path."""
-        open_console().print(Group(self._table(), *map(Text, self._lines())))
+        print_table(self._table(), self._lines())
 
-    def _table(self) -> Table:
-        table = Table()
-        for column in ("node", "engine", "machine"):
-            table.add_column(column)
-        for column in ("layers alone", "a copy", "subnets", "per message", "per MB"):
-            table.add_column(column, justify="right")
-        for name, entry in self.profile.nodes.items():
-            measured = entry.measured
-            table.add_row(
+    def _table(self) -> RowTable:
+        heads = ("node", "engine", "machine", "layers alone", "a copy", "subnets", "per message",
+                 "per MB")  # fmt: skip
+        rows = [
+            (
                 name,
                 entry.identity.engine,
                 entry.identity.machine,
-                f"{sum(measured.layer_s.values()) * 1e3:.2f} ms",
-                "no room" if not measured.batches else _frame_s(entry),
-                str(len(measured.subnets)),
-                f"{measured.message_s * 1e6:.0f} µs",
-                f"{measured.byte_s * 1e9:.2f} ms",
+                f"{sum(entry.measured.layer_s.values()) * 1e3:.2f} ms",
+                "no room" if not entry.measured.batches else _frame_s(entry),
+                str(len(entry.measured.subnets)),
+                f"{entry.measured.message_s * 1e6:.0f} µs",
+                f"{entry.measured.byte_s * 1e9:.2f} ms",
             )
-        return table
+            for name, entry in self.profile.nodes.items()
+        ]
+        return RowTable(heads, rows, ("engine", "machine"))
 
     def _lines(self) -> list[str]:
         lines = [

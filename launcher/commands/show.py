@@ -8,6 +8,7 @@ the sending device. Tooltips have the figures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -26,6 +27,7 @@ from launcher.progress import open_progress
 from launcher.quantities import megabytes
 from launcher.results.report import plan_as_json
 from launcher.results.report_text import encoding_text, open_console, plan_text
+from launcher.results.tables import RowTable, picture_page
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5500", "#777777")
@@ -164,11 +166,15 @@ def _channel(
         start, end = boxes.get(channel.source), boxes.get(target)
         if start is None and end is None:
             continue
-        x1, y1 = _end_of(start) if start else _above(end)
+        x1, y1 = (start.x + _BOX // 2, start.y + start.height) if start else _above(end)
         x2, y2 = (end.x + _BOX // 2, end.y) if end else (x1, bottom)
         bend = max(20, (y2 - y1) // 3)
         width = 1.0 if channel.is_local else 1.0 + min(4.0, channel.wire_bytes / 1e6)
-        dashes = ' stroke-dasharray="3 3"' if HOST in _ends(channel) else ""
+        dashes = (
+            ' stroke-dasharray="3 3"'
+            if HOST in (channel.source_device, channel.target_device)
+            else ""
+        )
         yield (
             f'<path d="M{x1},{y1} C{x1},{y1 + bend} {x2},{y2 - bend} {x2},{y2}" fill="none" '
             f'stroke="{colour}" stroke-width="{width:.1f}" opacity="0.7"{dashes}>'
@@ -176,23 +182,8 @@ def _channel(
         )
 
 
-def _ends(channel: PlannedChannel) -> tuple[str, str]:
-    return channel.source_device, channel.target_device
-
-
-def _end_of(box: _Box) -> tuple[int, int]:
-    return box.x + _BOX // 2, box.y + box.height
-
-
 def _above(box: _Box | None) -> tuple[int, int]:
     return (box.x + _BOX // 2 if box else _MARGIN), _MARGIN + _GAP - 8
-
-
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
-    "td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}"
-    "td:first-child,th:first-child{text-align:left}"
-)
 
 
 @dataclass(frozen=True)
@@ -201,6 +192,7 @@ class Shown:
 
     plan: Plan
     output: Path | None
+    verbose: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as `launch --plan-only --json` prints it, and the drawing's path."""
@@ -210,7 +202,8 @@ class Shown:
     def print(self) -> None:
         """Print the plan as text, or the path of its drawing."""
         console = open_console()
-        console.print(plan_text(self.plan) if self.output is None else f"drawn: {self.output}")
+        text = plan_text(self.plan, verbose=self.verbose)
+        console.print(text if self.output is None else f"drawn: {self.output}")
 
 
 def perform(options: ShowOptions) -> Shown:
@@ -231,24 +224,24 @@ def perform(options: ShowOptions) -> Shown:
         picture = plan_svg(plan, planner.planned.rewritten(plan.rewrites).network)
         text = picture if options.output.suffix == ".svg" else _page(plan, picture)
         write_text(options.output, text, f"--output {str(options.output)!r}")
-    return Shown(plan, options.output)
+    return Shown(plan, options.output, options.verbose)
 
 
 def _page(plan: Plan, picture: str) -> str:
-    title = escape(f"{plan.network} on {len(plan.devices)} devices")
-    rows = "\n".join(
-        f"<tr><td>{escape(device.name)}</td>"
-        f"<td>{sum(where == device.name for where in plan.assignment.values())}</td>"
-        f"<td>{plan.memory[device.name].weights_bytes / 1e6:.1f}</td>"
-        f"<td>{plan.memory[device.name].total_bytes / 1e6:.1f}</td></tr>"
+    heads = ("device", "layers", "weights", "memory")
+    layers = Counter(plan.assignment.values())
+    rows = [
+        (
+            device.name,
+            str(layers[device.name]),
+            megabytes(plan.memory[device.name].weights_bytes),
+            megabytes(plan.memory[device.name].total_bytes),
+        )
         for device in plan.devices
+    ]
+    figures = (
+        f"{plan.frame_s * 1e3:.2f} ms per frame, {megabytes(plan.bytes_per_frame)} per frame "
+        f"between devices; times are {plan.times}. {plan.strategy}: {plan.explanation}"
     )
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n"
-        f"<p>{plan.frame_s * 1e3:.2f} ms per frame, {megabytes(plan.bytes_per_frame)} per frame "
-        f"between devices; times are {plan.times}. {escape(plan.strategy)}: "
-        f"{escape(plan.explanation)}</p><p>{escape(plan.proof)}</p>\n"
-        "<table><tr><th>device</th><th>layers</th><th>MB of weights</th><th>MB in all</th></tr>\n"
-        f"{rows}</table>\n{picture}</body></html>\n"
-    )
+    title = f"{plan.network} on {len(plan.devices)} devices"
+    return picture_page(title, [figures, plan.proof], [picture], RowTable(heads, rows))

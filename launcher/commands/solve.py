@@ -14,9 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from launcher.commands.options import SolveOptions
 from launcher.commands.problems import Search, read_search
@@ -29,7 +26,9 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay, open_progress
 from launcher.quantities import megabytes
 from launcher.results.energy_text import energy_text, joules
-from launcher.results.report_text import batches_text, open_console
+from launcher.results.report_text import print_table
+from launcher.results.sentences import batches_text
+from launcher.results.tables import RowTable
 from partition.alone import (
     alone_as_json,
     fullest_bytes,
@@ -156,7 +155,7 @@ class Solved:
 
     def print(self) -> None:
         """Print a table of devices, and the figures of the whole plan."""
-        open_console().print(Group(_table(self), *map(Text, _lines(self))))
+        print_table(_table(self), _lines(self))
 
 
 def solve(asked: Search, progress: ProgressDisplay) -> Solved:
@@ -182,13 +181,12 @@ def _layer_seconds(found: Planned) -> dict[str, float]:
     """Return each device's seconds per frame for its layers, without cutting and firing."""
     plan, network = found.plan, found.network
     problem = replace(found.problem, network=network, pins={}, layer_s=_measured(found))
-    rows = {layer.name: row for row, layer in enumerate(network.layers)}
     column = {device.name: number for number, device in enumerate(plan.devices)}
     seconds = np.zeros(len(column))
     share = {copy: plan.dealing.count(copy) / len(plan.dealing) for copy in plan.dealing}
     for phase in plan.phases:
         number = column[phase.device]
-        own = problem.costs.layer_s[[rows[layer] for layer in phase.layers], number]
+        own = problem.costs.layer_s[[network.place[layer] for layer in phase.layers], number]
         seconds[number] += share[phase.copy] * own.sum()
     return {name: float(seconds[number]) / plan.batch for name, number in column.items()}
 
@@ -214,7 +212,7 @@ def perform(options: SolveOptions) -> Solved:
             )
         cluster = None if asked.planner is None else asked.planner.cluster
         if cluster is not None:
-            fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
+            fill = fill_s(cluster, is_pushed=cluster.config.has_source)
             check_latency(cluster, solved.plan, fill)
         on_tensorrt = _tensorrt_devices(options, asked, solved.plan)
         if on_tensorrt and unchecked is not None:
@@ -248,13 +246,10 @@ def _tensorrt_devices(options: SolveOptions, asked: Search, plan: Plan) -> tuple
     return tuple(node.name for node in nodes if node.engine == "tensorrt" and node.name in used)
 
 
-def _table(solved: Solved) -> Table:
-    table = Table()
-    table.add_column("device")
-    for column in ("layers", "weights", "memory", "by Eq. 2", "compute/frame", "energy/frame"):
-        table.add_column(column, justify="right")
-    for share in solved.devices:
-        table.add_row(
+def _table(solved: Solved) -> RowTable:
+    heads = ("device", "layers", "weights", "memory", "by Eq. 2", "compute/frame", "energy/frame")
+    rows = [
+        (
             share.name,
             str(share.layers),
             megabytes(share.weight_bytes),
@@ -263,7 +258,9 @@ def _table(solved: Solved) -> Table:
             f"{share.compute_s * 1e3:.2f} ms",
             joules(share.joules_per_frame_predicted) if share.layers else "switched off",
         )
-    return table
+        for share in solved.devices
+    ]
+    return RowTable(heads, rows)
 
 
 def _lines(solved: Solved) -> list[str]:

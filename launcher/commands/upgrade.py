@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from launcher.commands.options import AsJson
-from launcher.console import print_json, print_text, run_command
+from launcher.console import print_json, print_text
 from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 
 
@@ -18,9 +18,9 @@ from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 class UpgradeOptions:
     """Upgrade the agents of boards to a wheel, one board at a time, by ssh.
 
-    Boards go on under load: a run does without each for the seconds of its agent's restart, and
-    takes it again. A board whose new agent does not work gets its former version back; then the
-    upgrade ends, and the boards that follow are not touched.
+    Runs continue: they do without a board while its agent restarts, and then use it again. A board
+    whose new agent does not work gets its former version back; then the upgrade ends, and the
+    remaining boards are not touched.
 
     Uses your ssh keys, ssh agent, ~/.ssh/config and known hosts. The boards must be installed as
     deploy/README.md says.
@@ -41,10 +41,15 @@ class UpgradeOptions:
         str, typer.Option(help="Folder of the installation on boards; relative to the user's home")
     ] = "/opt/csdf-edge"
     restart: Annotated[
-        str, typer.Option(help="What restarts a board's agents, and waits until they are ready")
+        str,
+        typer.Option(help="Command that restarts a board's agents and waits until they are ready"),
     ] = "systemctl restart node-agent"
     system_site_packages: Annotated[
-        bool, typer.Option("--system-site-packages", help="Let it see the board's own packages")
+        bool,
+        typer.Option(
+            "--system-site-packages",
+            help="Give the installation access to the board's own packages",
+        ),
     ] = False
     patience: Annotated[
         float, typer.Option(min=1, max=3600, help="Seconds that an agent may take to come back")
@@ -52,21 +57,13 @@ class UpgradeOptions:
     as_json: AsJson = False
 
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command("upgrade")(UpgradeOptions)
-
-
-def main(arguments: list[str]) -> None:
-    """Run `launch upgrade` with these arguments; never returns."""
-    run_command(app, "launch upgrade", _upgrade, arguments)
-
-
-def _upgrade(options: UpgradeOptions, as_json: bool) -> int:
+def perform(options: UpgradeOptions, as_json: bool) -> int:
+    """Perform `launch upgrade`; return its exit code."""
     import asyncio  # noqa: PLC0415 - slow to import, as what follows
 
     from launcher.config.access import opened  # noqa: PLC0415
     from launcher.config.load import load_cluster  # noqa: PLC0415
-    from launcher.progress import LineProgress  # noqa: PLC0415
+    from launcher.progress import LineDisplay  # noqa: PLC0415
     from launcher.upgrade.boards import boards_of  # noqa: PLC0415
     from launcher.upgrade.layout import InstallLayout, read_wheel  # noqa: PLC0415
 
@@ -97,7 +94,7 @@ def _upgrade(options: UpgradeOptions, as_json: bool) -> int:
         restart_command(options.restart),
         options.patience,
     )
-    with LineProgress(sys.stderr) as progress:
+    with LineDisplay(sys.stderr) as progress:
         ended = asyncio.run(upgrade(boards, settings, progress.say))
     code = EXIT_FAILED if ended.problems else EXIT_FINE
     if as_json:

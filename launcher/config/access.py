@@ -122,8 +122,8 @@ def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> Bad
             "cluster.yaml"
         )
     return BadInputError(
-        f"{where} closes every connection before the handshake has ended. Either its key is not "
+        f"{where} closes every connection during the handshake. Either its key is not the one in "
         f"{folder / NODES / (node + SUFFIX)} (copy the {PUBLIC} of its folder of keys to this "
-        "file, or its folder of keys to that machine), or too many connections reach its port (the "
-        "agent's log there says from where), or another program than node-agent listens there"
+        "file, or its folder of keys to that machine), or too many connections reach its port "
+        "(the agent's log says from where), or another program than node-agent listens there"
     )

@@ -2,22 +2,22 @@
 
 Sources, sinks and tasks are written so. Their kinds are built in, or come from other packages by an
 entry point whose name is the kind and whose value is the class of its keys. A kind is imported only
-if the file names it, so that what other packages do wrong concerns only those who use them.
+if the file names it, so a broken package affects only those who use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import InitErrorDetails
 
-from launcher.config.run import StrictModel
+from launcher.config.strict import StrictModel
 from launcher.errors import BadInputError, reason
 
 Config = TypeVar("Config", bound=StrictModel)
@@ -29,6 +29,14 @@ class FileMark:
 
 FileName = Annotated[str, Field(min_length=1), FileMark()]
 """A path; `launch --save` makes it absolute."""
+
+
+class ReadMark(FileMark):
+    """Marks a path of a file that is only read, so that several ends may name it."""
+
+
+ReadFileName = Annotated[str, Field(min_length=1), ReadMark()]
+"""A path of a file that is only read; `launch --save` makes it absolute."""
 
 Secret = Annotated[str | None, Field(min_length=1, exclude=True, repr=False)]
 """A password; neither messages nor the `cluster.yaml` of `launch --save` have it."""
@@ -47,7 +55,7 @@ class Kinds(Generic[Config]):
     built_in: Mapping[str, str]
 
     def names(self) -> tuple[str, ...]:
-        """Every kind that there is, those of plugins last."""
+        """All kinds, those of plugins last."""
         plugins = {point.name for point in entry_points(group=self.group)}
         return (*self.built_in, *sorted(plugins - set(self.built_in)))
 
@@ -63,7 +71,7 @@ class Kinds(Generic[Config]):
         points = tuple(entry_points(group=self.group, name=kind))
         if not points:
             raise ValueError(
-                f"there is no kind of {self.noun} {kind!r}; there are {', '.join(self.names())}"
+                f"there is no kind of {self.noun} {kind!r}; the kinds are {', '.join(self.names())}"
             )
         if len({point.value for point in points}) > 1:
             packages = " and ".join(map(_package, points))
@@ -77,7 +85,7 @@ class Kinds(Generic[Config]):
         except Exception as error:
             raise ValueError(f"{named} cannot be imported: {reason(error)}") from error
         if not (isinstance(found, type) and issubclass(found, self.base)):
-            raise ValueError(f"{named} is no {self.base.__name__} but {point.value}")
+            raise ValueError(f"{named} is not a {self.base.__name__} but {point.value}")
         if getattr(found, "kind", None) != kind:
             raise ValueError(f"{named} calls itself {getattr(found, 'kind', None)!r}")
         return found
@@ -141,21 +149,47 @@ def key_names(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def file_names(config: StrictModel) -> dict[str, str]:
-    """The keys of `config` that are paths, with their values."""
-    return {
-        name: str(value)
-        for name, field in type(config).model_fields.items()
-        if _is_marked(field.annotation, field.metadata)
-        and (value := getattr(config, name)) is not None
-    }
+def model_at(model: type[BaseModel], location: Iterable[str | int]) -> type[BaseModel] | None:
+    """Return the model of the mapping that a location within `model` leads to; None if it leads to
+    another value."""
+    found: type[BaseModel] | None = model
+    is_member = False  # the next part of the location is the key of a member of a mapping
+    for part in location:
+        if is_member or isinstance(part, int):
+            is_member = False
+            continue
+        fields = {} if found is None else found.model_fields
+        own = {field.alias or name: field.annotation for name, field in fields.items()}
+        annotation = own.get(part)
+        found, is_member = _model_in(annotation), get_origin(annotation) is dict
+    return None if is_member else found
 
 
-def _is_marked(annotation: object, metadata: Sequence[object] = ()) -> bool:
-    """Whether a key's type is a path, or a union with one."""
-    own = (*metadata, *getattr(annotation, "__metadata__", ()))
-    parts = get_args(annotation)
-    return any(isinstance(mark, FileMark) for mark in own) or any(map(_is_marked, parts))
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """Return the first model in the annotation of a key."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def file_names(config: StrictModel, *, written: bool = False) -> dict[str, str]:
+    """The keys of `config` that are paths, with their values; or those only that are `written`."""
+    found = {}
+    for name, field in type(config).model_fields.items():
+        marks = tuple(_marks(field.annotation, field.metadata))
+        is_read = any(isinstance(mark, ReadMark) for mark in marks)
+        if marks and not (written and is_read) and (value := getattr(config, name)) is not None:
+            found[name] = str(value)
+    return found
+
+
+def _marks(annotation: object, metadata: Sequence[object] = ()) -> Iterator[FileMark]:
+    """Yield the marks of a key's type that is a path, or a union with one."""
+    for mark in (*metadata, *getattr(annotation, "__metadata__", ())):
+        if isinstance(mark, FileMark):
+            yield mark
+    for part in get_args(annotation):
+        yield from _marks(part)
 
 
 def imported(module: str, needed_by: str, extra: str) -> ModuleType:

@@ -19,40 +19,23 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from launcher.config.access import DEFAULT_FOLDER, Access
-from launcher.config.cluster import (
-    ONE,
-    SEVERAL,
-    ClusterConfig,
-    GaConfig,
-    HybridTuning,
-    InputConfig,
-    ModelConfig,
-    NodeConfig,
-    PaperTuning,
-    RunsTuning,
-    VerticalTuning,
-)
+from launcher.config.cluster import ClusterConfig
+from launcher.config.ends.kinds import SINKS, SOURCES
 from launcher.config.ends.looks import is_source
-from launcher.config.ends.sink_kinds import SINKS
-from launcher.config.ends.source_kinds import SOURCES
-from launcher.config.kinds import file_names, key_names
-from launcher.config.mistakes import problem_text, suggestion
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.kinds import file_names, key_names, model_at
+from launcher.config.mistakes import no_such, problem_text, suggestion
+from launcher.config.network import ONE, SEVERAL, InputConfig, ModelConfig
 from launcher.config.redaction import without_password
-from launcher.config.run import RecoveryConfig, RunConfig
-from launcher.config.serve import ServeConfig
 from launcher.config.source import Location, ParsedFile, read_source
-from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
 from nodes.protocol.messages import EngineMemory
 from partition.objective import WITHIN_PERIOD
 
+GIVEN = "the given cluster"
+"""The name in messages of a configuration that no file has."""
+
 Config = TypeVar("Config", bound=BaseModel)
-
-
-def _close(wrong: str, known: str) -> bool:
-    return bool(suggestion(wrong, (known,)))
 
 
 def validated(source: ParsedFile) -> ClusterConfig:
@@ -84,7 +67,9 @@ def validated_as(
     if first["type"] == "missing":
         where, missing = location[:-1], str(location[-1])
         unknown = [_location(p) for p in relevant if p["type"] == "extra_forbidden"]
-        misspelt = [own for own in unknown if own[:-1] == where and _close(str(own[-1]), missing)]
+        misspelt = [
+            own for own in unknown if own[:-1] == where and suggestion(str(own[-1]), (missing,))
+        ]
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
         raise source.error(where, f"the key {missing!r} is missing")
@@ -126,26 +111,8 @@ def _keys(data: object, location: Location) -> tuple[str, ...]:
         return SINKS.keys(_at(data, location))
     if location[-1:] == ("source",):
         return SOURCES.keys(_at(data, location))
-    models: dict[tuple[str, ...], type[BaseModel]] = {
-        (): ClusterConfig,
-        ("model",): ModelConfig,
-        ("nodes",): NodeConfig,
-        ("input",): InputConfig,
-        ("run",): RunConfig,
-        ("recovery",): RecoveryConfig,
-        ("reconnect",): ReconnectConfig,
-        ("serve",): ServeConfig,
-        ("task",): TaskConfig,
-        ("ga",): GaConfig,
-        ("ga", "vertical"): VerticalTuning,
-        ("ga", "vertical-paper"): PaperTuning,
-        ("ga", "runs"): RunsTuning,
-        ("ga", "hybrid"): HybridTuning,
-    }
-    path = tuple(part for part in location if isinstance(part, str))
-    if path[:1] == ("inputs",):
-        path = ("input", *path[2:])
-    return key_names(models[path]) if path in models else ()
+    model = model_at(ClusterConfig, location)
+    return () if model is None else key_names(model)
 
 
 def _at(data: Any, location: Location) -> object:
@@ -240,6 +207,29 @@ def load_cluster(path: Path, name: str | None = None, *, may_be_pipe: bool = Tru
     return checked_cluster(read_source(path, name, may_be_pipe=may_be_pipe), path.parent)
 
 
+def cluster_from(given: Mapping[str, Any] | ClusterConfig, folder: Path) -> Cluster:
+    """Check what a program gives in place of a `cluster.yaml`; relative paths are in `folder`.
+
+    Paths may be `Path`s, and lists tuples. Raises `BadInputError`, as `checked_cluster` does.
+    """
+    if isinstance(given, ClusterConfig):
+        return _checked(Cluster(given, ParsedFile(GIVEN, {}, {}), folder))
+    return checked_cluster(ParsedFile(GIVEN, _plain(given), {}), folder)
+
+
+def _plain(value: object) -> object:
+    """Return a program's value as a file would have it."""
+    match value:
+        case Mapping():
+            return {key: _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case os.PathLike():
+            return os.fspath(value)
+        case _:
+            return value
+
+
 def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
     """Check what a `cluster.yaml` holds, whose relative paths are in `folder`.
 
@@ -251,7 +241,10 @@ def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
         raise source.error(
             (), "must be a mapping with the keys model and nodes; see docs/cluster-yaml.md"
         )
-    cluster = Cluster(validated(source), source, folder)
+    return _checked(Cluster(validated(source), source, folder))
+
+
+def _checked(cluster: Cluster) -> Cluster:
     _check_nodes(cluster)
     _check_pins(cluster)
     _check_standby(cluster)
@@ -267,8 +260,10 @@ def checked_cluster(source: ParsedFile, folder: Path) -> Cluster:
             f"has no effect with objective: {cluster.config.objective}; remove it, or write "
             "objective: both or objective: paper",
         )
+    inputs = (cluster.config.input, *cluster.config.inputs.values())
+    has_source = any(each.source is not None for each in inputs)
     for key in ("on_overload", "queue_frames"):
-        if cluster.config.rate is None and cluster.config.input.source is None and key in given:
+        if cluster.config.rate is None and not has_source and key in given:
             raise cluster.error(
                 (key,),
                 "has no effect without `rate`, the frames per second, or a source; add one or "
@@ -314,11 +309,11 @@ def _check_nodes(cluster: Cluster) -> None:
         for index, node in enumerate(cluster.config.nodes):
             value = getattr(node, key)
             if value is not None and value in seen:
-                line = cluster.source.lines[("nodes", seen[value], key)]
+                first = cluster.source.place(("nodes", seen[value], key))
                 raise cluster.error(
                     ("nodes", index, key),
-                    f"{value!r} is already the {key} of the node on line {line}; "
-                    f"each node needs {'a name' if key == 'name' else 'an address'} of its own",
+                    f"{value!r} is already the {key} of the node {first}; each node needs its own "
+                    f"{key}",
                 )
             if value is not None:
                 seen[value] = index
@@ -343,11 +338,7 @@ def _check_pins(cluster: Cluster) -> None:
     names = [node.name for node in cluster.config.nodes]
     for pattern, node in cluster.config.pins.items():
         if node not in names:
-            raise cluster.error(
-                ("pins", pattern),
-                f"there is no node {node!r}"
-                + (suggestion(node, names) or f"; the nodes are {', '.join(names)}"),
-            )
+            raise cluster.error(("pins", pattern), no_such("node", node, names))
 
 
 def _check_models(cluster: Cluster) -> None:
@@ -370,11 +361,7 @@ def _check_models(cluster: Cluster) -> None:
             )
     for name in cluster.config.inputs:
         if name not in names:
-            raise cluster.error(
-                ("inputs", name),
-                f"there is no network {name!r}"
-                + (suggestion(name, names) or f"; the networks are {', '.join(names)}"),
-            )
+            raise cluster.error(("inputs", name), no_such("network", name, names))
     for key in ("labels", "truth", "task"):
         if len(models) > 1 and getattr(cluster.config, key) is not None:
             raise cluster.error((key,), "is possible only with one network; remove it")
@@ -397,13 +384,19 @@ def _check_files(cluster: Cluster) -> None:
 
 def _check_sinks(cluster: Cluster) -> None:
     seen: dict[Path, int] = {}
+    names = [model.name for model in cluster.models]
     for index, sink in enumerate(cluster.config.sinks):
-        for key, name in file_names(sink).items():
+        if sink.network is not None and sink.network not in names:
+            raise cluster.error(
+                ("sinks", index, "network"),
+                no_such("network", sink.network, names),
+            )
+        for key, name in file_names(sink, written=True).items():
             path = Path(os.path.abspath(cluster.path(name)))
             if path in seen:
-                line = cluster.source.lines[("sinks", seen[path])]
+                first = cluster.source.place(("sinks", seen[path]))
                 raise cluster.error(
-                    ("sinks", index, key), f"the sink on line {line} writes there; name another"
+                    ("sinks", index, key), f"the sink {first} writes to it; name another"
                 )
             seen[path] = index
 

@@ -6,7 +6,7 @@ Pydantic finds it; the sentence says what the value must be and, unless that is 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from launcher.config.redaction import HIDDEN, without_secrets
@@ -18,6 +18,13 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'memory'?`, or "" where no known word is close."""
     close = difflib.get_close_matches(wrong, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def no_such(noun: str, wrong: str, known: Collection[str]) -> str:
+    """Return the sentence about a name that is not among those `known`."""
+    return f"there is no {noun} {wrong!r}" + (
+        suggestion(wrong, known) or f"; the {noun}s are {', '.join(known)}"
+    )
 
 
 _HOLDERS = {"sinks", "source", "traces"}
@@ -121,8 +128,16 @@ def problem_text(
             return "lists no node; a cluster needs at least one"
         least = context.get("min_length", 1)
         return "must not be empty" if least == 1 else f"must have at least {least} characters"
+    if kind == "string_pattern_mismatch" and location[-1:] in _FORMS:
+        return f"must {_FORMS[location[-1:]]}, not {_shown(given, location)}"
     return str(problem["msg"])
 
+
+_FORMS: Mapping[Location, str] = {
+    ("token",): "have visible ASCII characters only, and no spaces",
+    ("traces",): "be a URL such as http://HOST:4318",
+}
+"""The forms of texts that pydantic checks by a pattern, by their keys."""
 
 _RELATIONS = {
     "ge": "at least",

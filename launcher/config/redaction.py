@@ -1,8 +1,9 @@
-"""Leaves secrets out of what people and other programs are shown: the one place that does.
+"""Removes secrets from what people and other programs are shown; no other module does that.
 
-A secret is a password, a token, or whatever lets somebody in: cameras have passwords in queries and
-paths of their addresses, web hooks and receivers of traces have theirs in paths, and servers take
-them in headers. Values that name an environment variable (`…_env`) or a file are none.
+A secret is a password, a token, or anything else that grants access: cameras have passwords in
+queries and paths of their addresses, web hooks and receivers of traces have theirs in paths, and
+servers take them in headers. Values that name an environment variable (`…_env`) or a file
+(`…_file`) are not secrets.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ HIDDEN = "(not shown)"
 _SECRET_KEY = re.compile(r"token|password|secret|credential|authorization|api_?key", re.IGNORECASE)
 _SECRET_MAPPINGS = ("headers", "options")
 """Keys of mappings in which any value may be a secret."""
+
+_NAMES = ("_env", "_file")
+"""Ends of keys whose values say where a secret is."""
 
 _SERVER_ONLY = ("sinks", "traces")
 """Keys below which no more of an address is shown than its server."""
@@ -70,6 +74,6 @@ def without_secrets(data: object, *, server_only: bool = False) -> object:
 def _shown(key: str, value: object, *, server_only: bool) -> object:
     if key in _SECRET_MAPPINGS and isinstance(value, Mapping):
         return dict.fromkeys(value, HIDDEN)
-    if _SECRET_KEY.search(key) and not key.endswith("_env") and value is not None:
+    if _SECRET_KEY.search(key) and not key.endswith(_NAMES) and value is not None:
         return HIDDEN
     return without_secrets(value, server_only=server_only or key in _SERVER_ONLY)

@@ -1,4 +1,4 @@
-"""Defines the sections `run` and `recovery` of `cluster.yaml`: timeouts, order, and recovery.
+"""Defines the sections `run`, `recovery` and `reconnect` of `cluster.yaml`, and a source's pace.
 
 These models are the only declaration of these options and their defaults;
 `launcher.run.runtime.RunOptions` and `launcher.core.watch.Limits` hold them unchanged. The core
@@ -7,18 +7,15 @@ must not import pydantic, so it declares the attributes that it reads by protoco
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from launcher.config.strict import StrictModel
 from launcher.core.watch import Rebalance, Start
+from nodes.core.pauses import pause_s
 from nodes.protocol.messages import Order
-
-
-class StrictModel(BaseModel):
-    """A frozen mapping that refuses unknown keys, infinite numbers, and values of another type."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class RunConfig(StrictModel):
@@ -52,8 +49,9 @@ class RunConfig(StrictModel):
     start: Annotated[
         Start,
         Field(
-            description="Which nodes a run begins with: those that answer (available), without "
-            "which the others may have a plan; or all of the plan, else it ends (all)"
+            description="Which nodes a run begins with: those that answer, if a plan for them "
+            "exists (available), or all nodes of the plan, without which the run ends "
+            "(all)"
         ),
     ] = "available"
     start_wait_s: Annotated[
@@ -61,8 +59,8 @@ class RunConfig(StrictModel):
         Field(
             ge=0,
             le=86400,
-            description="Seconds to wait for nodes before the first frame, if those that answer "
-            "are too few; by default 30, and without a limit for launch serve and for sources",
+            description="Seconds to wait for nodes before the first frame, if too few answer; by "
+            "default 30, and no limit for launch serve and for sources",
         ),
     ] = None
     batch_wait_s: Annotated[
@@ -77,15 +75,20 @@ class RunConfig(StrictModel):
 
 
 class RecoveryConfig(StrictModel):
-    """How a run goes on without a node that is lost while frames stream. `true` or `false` may
+    """How a run continues without a node that is lost while frames stream. `true` or `false` may
     stand for the whole mapping."""
 
     enabled: Annotated[
-        bool, Field(description="Whether a run goes on after a loss; false: the loss ends it")
+        bool,
+        Field(
+            description="Whether a run continues after the loss of a node; false: the loss ends it"
+        ),
     ] = True
     heartbeat_s: Annotated[
         float,
-        Field(gt=0, description="Seconds after which a silent node is lost while frames stream"),
+        Field(
+            gt=0, description="Seconds after which a silent node counts as lost while frames stream"
+        ),
     ] = 2.0
     recovery_s: Annotated[
         float,
@@ -116,3 +119,49 @@ class RecoveryConfig(StrictModel):
             "stream (never with a saved plan)"
         ),
     ] = True
+
+
+class ReconnectConfig(StrictModel):
+    """When a source or sink that was lost is tried again."""
+
+    first_s: Annotated[
+        float,
+        Field(
+            gt=0, le=3600, description="Seconds until the first attempt; each later wait is doubled"
+        ),
+    ] = 0.5
+    most_s: Annotated[
+        float, Field(gt=0, le=3600, description="Maximum number of seconds between two attempts")
+    ] = 30.0
+    tries: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Number of consecutive failures that end the run; without it, "
+            "attempts never end",
+        ),
+    ] = None
+
+    def wait_s(self, failures: int) -> float | None:
+        """Return the seconds to wait after that many failures in a row; None if they were enough.
+
+        >>> [ReconnectConfig(most_s=3.0).wait_s(failures) for failures in (1, 2, 3, 4)]
+        [0.5, 1.0, 2.0, 3.0]
+        """
+        if self.tries is not None and failures >= self.tries:
+            return None
+        return pause_s(failures, self.first_s, self.most_s)
+
+
+Overload = Literal["block", "drop-oldest", "drop-newest"]
+"""The rule of `launcher.streaming.overload` for a full queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A source's `rate` in frames per second; at most `queue_frames` frames wait, and
+    `on_overload` says what happens to more."""
+
+    rate: float
+    on_overload: Overload = "block"
+    queue_frames: int = 8

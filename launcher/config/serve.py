@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from launcher.config.run import StrictModel
+from launcher.config.strict import StrictModel
 from nodes.protocol.addresses import is_loopback_host
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
@@ -38,7 +38,7 @@ class ServeConfig(StrictModel):
         Field(
             min_length=16,
             pattern="^[!-~]+$",
-            description="What clients must send as Authorization: Bearer TOKEN",
+            description="Token that clients must send as Authorization: Bearer TOKEN",
         ),
     ] = None
     tls_certificate: Annotated[
@@ -62,10 +62,19 @@ class ServeConfig(StrictModel):
     ] = None
     metrics: Annotated[
         Literal["guarded", "open"],
-        Field(description="Whether /metrics needs the token, or is open to who reaches the port"),
+        Field(
+            description="Whether /metrics needs the token, or is open to everybody who reaches "
+            "the port"
+        ),
     ] = "guarded"
     most_in_flight: Annotated[
-        int, Field(ge=1, le=100_000, description="Requests under way; more are refused at once")
+        int,
+        Field(
+            ge=1,
+            le=100_000,
+            description="Maximum number of requests under way; further "
+            "ones are refused immediately",
+        ),
     ] = 64
 
     @field_validator("http", "grpc")
@@ -76,9 +85,9 @@ class ServeConfig(StrictModel):
         return address
 
     def what_is_unsafe(self) -> str | None:
-        """What keeps these keys from being served as they are; None if nothing does.
+        """Why a server must not use these keys as they are; None if it may.
 
-        Options may give the keys that the file leaves out, so that this is no matter of the file.
+        Options may give the keys that the file leaves out, so this is not checked with the file.
         """
         if (self.tls_certificate is None) != (self.tls_key is None):
             return "tls_certificate and tls_key belong together; give both or none"

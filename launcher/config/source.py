@@ -26,7 +26,7 @@ MOST_VALUES = 100_000
 """Values that a file may hold; those behind an alias count each time."""
 
 MOST_YAML_NODES = 2 * MOST_VALUES + 1
-"""Keys and values that may stand in a file; those behind an alias count once."""
+"""Keys and values that a file may have; those behind an alias count once."""
 
 _WHOLE, _FLOAT = _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MERGE = "tag:yaml.org,2002:merge"
@@ -109,6 +109,11 @@ class ParsedFile:
             parts.append(dotted(location))
         return ", ".join(parts)
 
+    def place(self, location: Location) -> str:
+        """Return `on line 7`, or `nodes[1].memory` where lines are not known."""
+        line = self.lines.get(location)
+        return dotted(location) if line is None else f"on line {line}"
+
     def error(self, location: Location, what: str) -> BadInputError:
         """Return the error `WHERE: WHAT`, to be raised."""
         return BadInputError(f"{self.where(location)}: {what}")
@@ -168,8 +173,9 @@ def parse_source(text: str, name: str) -> ParsedFile:
 
 
 _PROBLEMS = {
-    "mapping values are not allowed here": "a colon that begins no value here; put a space behind "
-    "the colon of a key, put text that has a colon into quotes, and look at the indentation",
+    "mapping values are not allowed here": "a misplaced colon; put a space after the colon of a "
+    "key, put text that has a colon into quotes, and check "
+    "the indentation",
     "but found another document": "a second document begins here; keep one",
 }
 """What PyYAML says, in words that say what to do."""
@@ -227,8 +233,8 @@ class _Reader:
             if key in data:
                 first = self.lines[here]
                 raise BadInputError(
-                    f"{self.name}, line {line}, {dotted(here)}: the key stands there twice; "
-                    f"the first is on line {first}"
+                    f"{self.name}, line {line}, {dotted(here)}: duplicate key; the first is on "
+                    f"line {first}"
                 )
             self.lines[here] = line
             data[key] = self.read(value_node, here, within)
@@ -261,7 +267,7 @@ class _Reader:
         except Exception as error:  # noqa: BLE001 - PyYAML raises KeyError and others for bad tags
             problem = getattr(error, "problem", None) or reason(error)
             if isinstance(error, yaml.constructor.ConstructorError):
-                problem = f"the tag {node.tag!r} means nothing here; remove it"
+                problem = f"the tag {node.tag!r} has no meaning here; remove it"
             place = f", {dotted(at)}" if at else ""
             line = node.start_mark.line + 1
             raise BadInputError(f"{self.name}, line {line}{place}: {problem}") from None

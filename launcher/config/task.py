@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
-from launcher.config.run import StrictModel
+from launcher.config.strict import StrictModel
 
 TaskKind: TypeAlias = Literal[
     "auto", "classify", "detect", "segment", "pose", "obb", "semantic", "none"
@@ -41,28 +41,28 @@ class TaskConfig(StrictModel):
         HeadName, Field(description="Form of the outputs with boxes; auto: by their shapes")
     ] = "auto"
     confidence: Annotated[
-        float, Field(ge=0, le=1, description="Lowest score of what is kept, in 0..1")
+        float, Field(ge=0, le=1, description="Lowest score of objects that are kept, from 0 to 1")
     ] = 0.25
     overlap: Annotated[
-        float,
+        float | None,
         Field(
             ge=0,
             le=1,
             description="Largest overlap (intersection over union) of two boxes of a class that "
-            "are both kept",
+            "are both kept; by default 0.45, or 0.7 for models of ultralytics",
         ),
-    ] = 0.45
+    ] = None
     most: Annotated[
-        int, Field(ge=1, le=10_000, description="Most objects that are kept of an image")
+        int, Field(ge=1, le=10_000, description="Maximum number of objects per image")
     ] = 300
     top: Annotated[
-        int, Field(ge=1, le=1000, description="With classify: how many classes are given")
+        int, Field(ge=1, le=1000, description="With classify: number of classes per image")
     ] = 5
     points: Annotated[
         tuple[int, int] | None,
         Field(
-            description="With pose: how many key points an object has and the numbers of each, 2 "
-            "or 3 with a score; by default as the model says, or [17, 3]"
+            description="With pose: number of key points of an object, and numbers per key point: "
+            "2, or 3 with a score; by default as the model says, or [17, 3]"
         ),
     ] = None
 
@@ -71,7 +71,7 @@ class TaskConfig(StrictModel):
     def _check_points(cls, points: tuple[int, int] | None) -> tuple[int, int] | None:
         if points is not None and (points[0] < 1 or points[1] not in (2, 3)):
             raise ValueError(
-                f"{list(points)} cannot be: write how many key points an object has, and 2 or 3 "
-                "numbers of each, such as [17, 3]"
+                f"{list(points)} is impossible: write the number of key points of an object, and "
+                "2 or 3 numbers per key point, such as [17, 3]"
             )
         return points

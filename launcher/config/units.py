@@ -64,12 +64,8 @@ def parse_speed(value: object) -> float:
 
     Raises `ValueError` with a message that continues the key's name.
     """
-    if isinstance(value, str) and (match := _RATE.fullmatch(value)):
-        speed = float(match[1]) * _DECIMAL[match[2].lower()]
-    elif _is_number(value):
-        speed = float(value)  # type: ignore[arg-type]
-    else:
-        raise ValueError(f"must be a number per second such as 2e10 or 20G, not {brief(value)}")
+    number, prefix = _parts(value, _RATE, "a number per second such as 2e10 or 20G")
+    speed = number * _DECIMAL[prefix]
     if not 0 < speed < math.inf:
         raise ValueError(f"must be above 0, not {brief(value)}")
     return speed
@@ -80,12 +76,8 @@ def parse_share(value: object) -> float:
 
     Raises `ValueError` with a message that continues the key's name.
     """
-    if isinstance(value, str) and (match := _SHARE.fullmatch(value)):
-        share = float(match[1]) / (100 if match[2] else 1)
-    elif _is_number(value):
-        share = float(value)  # type: ignore[arg-type]
-    else:
-        raise ValueError(f"must be a share such as 10% or 0.1, not {brief(value)}")
+    number, percent = _parts(value, _SHARE, "a share such as 10% or 0.1")
+    share = number / (100 if percent else 1)
     if not 0 <= share <= 1:
         raise ValueError(f"must be a share from 0 to 1, such as 10% or 0.1, not {brief(value)}")
     return share
@@ -96,12 +88,8 @@ def parse_duration(value: object) -> float:
 
     Raises `ValueError` with a message that continues the key's name.
     """
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        duration_s = float(match[1]) / (1000 if match[2].lower() == "ms" else 1)
-    elif _is_number(value):
-        duration_s = float(value)  # type: ignore[arg-type]
-    else:
-        raise ValueError(f"must be a duration such as 200ms or 0.2s, not {brief(value)}")
+    number, unit = _parts(value, _DURATION, "a duration such as 200ms or 0.2s")
+    duration_s = number / (1000 if unit == "ms" else 1)
     if not 0 < duration_s < math.inf:
         raise ValueError(f"must be a duration above zero, not {brief(value)}")
     return duration_s
@@ -126,8 +114,13 @@ def parse_batch(value: object) -> int | Literal["auto"]:
     )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _parts(value: object, pattern: re.Pattern[str], what: str) -> tuple[float, str]:
+    """Return the number and the unit of a text, or a number and no unit; raises `ValueError`."""
+    if isinstance(value, str) and (match := pattern.fullmatch(value)):
+        return float(match[1]), match[2].lower()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value), ""
+    raise ValueError(f"must be {what}, not {brief(value)}")
 
 
 def parsed_option(option: str, parse: Callable[[object], Value], text: str) -> Value:

@@ -40,7 +40,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import NetworkProgress
+from launcher.core.events import NetworkCounts
 from launcher.core.session import Session
 from launcher.core.watch import Suspicion
 from nodes.core.engines import EngineLackingError, resolve
@@ -148,7 +148,7 @@ def _engine(session: Session) -> tuple[str, ...]:
 def stuck(
     blueprint: Blueprint,
     firings: Mapping[str, Sequence[int]],
-    progress: NetworkProgress,
+    progress: NetworkCounts,
     network: int = 0,
 ) -> list[str]:
     """Return the nodes that could fire a phase of a network and do not.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import ENDLESS
+from launcher.core.stream import ENDLESS
 from launcher.errors import LauncherError
 from nodes.core.events import Tick
 from nodes.protocol.messages import BlobInfo, Control, Deployed, Welcome
@@ -25,77 +25,68 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageReceived:
+class OfNode:
+    """An event that is about one node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived(OfNode):
     """A node's control connection received a message; `host` is the sender's IP address (None over
     a Unix socket). `holder_has_ended` says, for a `Refused`, that the launcher which has the agent
     is known to have ended.
     """
 
-    node: str
     message: Control
     host: str | None = None
     holder_has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class MessageMalformed:
+class MessageMalformed(OfNode):
     """A connection with a node, control or data, received something that breaks the protocol;
     `reason` is the decoder's sentence."""
 
-    node: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DataConnected:
+class DataConnected(OfNode):
     """The data connection with a node that `Stream` named is established."""
 
-    node: str
 
-
-@dataclass(frozen=True, slots=True)
-class ControlConnected:
+class ControlConnected(OfNode):
     """The control connection with a node is established, for the first time or again."""
 
-    node: str
 
-
-@dataclass(frozen=True, slots=True)
-class ClosedEarly:
+class ClosedEarly(OfNode):
     """The node's control port accepted a connection and closed it before the handshake ended."""
 
-    node: str
-
 
 @dataclass(frozen=True, slots=True)
-class NotAdmitted:
+class NotAdmitted(OfNode):
     """A node's agent and this launcher cannot authenticate each other; `error` has the remedy.
 
     If it is `final`, ZeroMQ does not dial the node again by itself (`Redial` does).
     """
 
-    node: str
     error: LauncherError
     final: bool
 
 
 @dataclass(frozen=True, slots=True)
-class DoorShut:
+class DoorShut(OfNode):
     """A node's agent has answered, but its data port was not found at the addresses in `tried`."""
 
-    node: str
     tried: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(OfNode):
     """A connection with an agent, control or data, was closed."""
 
-    node: str
-
 
 @dataclass(frozen=True, slots=True)
-class AgentExited:
+class AgentExited(OfNode):
     """The process of an agent that this launcher started has ended; a negative `code` is minus the
     signal's number.
 
@@ -103,14 +94,13 @@ class AgentExited:
     that the kernel has killed on this machine for want of memory since the agent was started.
     """
 
-    node: str
     code: int
     stderr_tail: str
     oom_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkProgress:
+class NetworkCounts:
     """The progress of one network: the user has taken `taken` results of its `frames`.
 
     `frames` does not count those that were withdrawn, and is an upper bound until the end is known.
@@ -127,7 +117,7 @@ class NetworkProgress:
 class ResultsTaken:
     """The host reports its progress, in each of the networks that stream their own frames."""
 
-    networks: tuple[NetworkProgress, ...]
+    networks: tuple[NetworkCounts, ...]
 
     @property
     def results(self) -> int:
@@ -153,7 +143,7 @@ class Halted:
     `replayed` frames were sent before and will be sent again.
     """
 
-    networks: tuple[NetworkProgress, ...]
+    networks: tuple[NetworkCounts, ...]
     replayed: int
 
     @property
@@ -268,13 +258,19 @@ class Halt:
     """
 
 
+Effort = Literal["quick", "bounded", "whole"]
+"""How long a search may take, see `PlanRequest`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Find a plan on these nodes for this epoch; not every node has to be used.
 
     The planner answers with `PlanReply` or `Unplannable`, or not at all if a later request has
     replaced this one. While frames stream by the plan of the epoch `better_than`, only a plan that
-    is predicted to be `least_gain` times as fast is wanted. `slower` maps nodes to the factors by
+    is predicted to be `least_gain` times as fast is wanted, or as fast as they stream at present, a
+    frame every `period_s`, if that is faster than foreseen. With `again`, the plan of that earlier
+    epoch is wanted, and nothing is searched. `slower` maps nodes to the factors by
     which they were measured to be slower than the cost model assumes. `newcomers` are descriptions
     of the nodes that were absent when the first plan was made. `effort` says how long the search
     may take: about a second where the strategy is `auto`, a part of the time that a recovery may
@@ -285,9 +281,11 @@ class PlanRequest:
     nodes: tuple[str, ...]
     better_than: int | None = None
     least_gain: float = 1.0
+    period_s: float | None = None
+    again: int | None = None
     slower: Mapping[str, float] = field(default_factory=dict)
     newcomers: Mapping[str, Welcome] = field(default_factory=dict)
-    effort: Literal["quick", "bounded", "whole"] = "bounded"
+    effort: Effort = "bounded"
 
 
 @dataclass(frozen=True, slots=True)

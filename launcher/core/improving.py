@@ -21,7 +21,9 @@ some node's speed relative to the others (`launcher.core.speeds`) has changed by
 `LEAST_GAIN` since it was last considered, and if an even distribution would be that much faster.
 Changes are at least `SETTLE_S` apart, and each doubles that time. If a change did not relieve the
 busiest node, predictions are worth less here than they seem, so twice the gain is required from
-then on. Noise, or a wrong cost model, therefore leads to a few changes and not to oscillation.
+then on; and if that node alone takes longer for a frame than frames took before, the earlier plan
+is deployed again. Noise, or a wrong cost model, therefore leads to a few changes and not to
+oscillation.
 
 Two more occasions come once per run. In the rehearsal, before the first frame, nodes measure the
 times of their phases. If these differ unevenly from the plan, a search of about a second finds a
@@ -34,11 +36,12 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
+from launcher.core.events import Action, Effort, Notice, PlanReply, PlanRequest, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer, newcomers
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, SpeedMemory, Speeds, factors_for, largest_change
@@ -65,6 +68,8 @@ CORRECTED_GAIN = 1.05
 MOST_CORRECTIONS = 2
 """How often a run may change its plan before the first frame."""
 
+SLOWER = "is slower than planned", "are slower than planned"
+
 PACE_RESULTS = 32
 """From how many of the last results the pace is computed."""
 
@@ -75,15 +80,17 @@ class PendingSearch:
 
     `consented` says that the user has agreed to a change. `busiest_s` is the measured time per
     frame of the busiest node when the search began; None if it is unknown. `factor` is what the
-    node took in the rehearsal, as a multiple of what was planned.
+    node took in the rehearsal, as a multiple of what was planned. `goes_back` says that nothing is
+    searched: the plan before the last change is wanted again.
     """
 
-    epoch: int
     cause: Cause
     nodes: tuple[str, ...]
     consented: bool = False
     busiest_s: float | None = None
     factor: float = 1.0
+    epoch: int = 0
+    goes_back: bool = False
 
 
 class ResultPace:
@@ -130,7 +137,9 @@ class Improver:
         self._adapted = 0
         self._not_before_s = 0.0
         self._to_beat_s: float | None = None
-        self._streaming: int | None = None
+        self._before: tuple[Blueprint, float] | None = None
+        """What streamed until the last change because of speeds, and its seconds per frame."""
+        self._streaming: Blueprint | None = None
         self._corrections = 0
         self._searches_on = limits.searches_on
         self._adapted_epoch: int | None = None
@@ -142,11 +151,11 @@ class Improver:
 
     def begin_epoch(self, blueprint: Blueprint, now_s: float) -> None:
         """Note that all nodes stream by `blueprint`."""
-        self._pending, self._streaming = None, blueprint.epoch
+        self._pending, self._streaming = None, blueprint
         self._speeds = Speeds(blueprint) if self._adapts else None
         self._not_before_s = now_s + pause_s(self._adapted + 1, SETTLE_S, LONGEST_S)
         if blueprint.epoch != self._adapted_epoch:
-            self._to_beat_s = None
+            self._to_beat_s = self._before = None
         self._considered_speeds = {**self._considered_speeds, **blueprint.slower}
         self.pace.begin()
         self._look_at_s = now_s
@@ -181,48 +190,37 @@ class Improver:
             return []
         factors = {node: found[node] / planned[node] for node in planned}
         busiest_s, fair_s = blueprint.busiest_s(found), blueprint.fair_s(factors)
-        idle = [s for s in self._sessions.values() if s.state is SessionState.IDLE]
         sharing = frozenset().union(*(nodes for nodes, _ in blueprint.sharing))
-        if any(session.node not in sharing for session in idle):
+        if not self._idle <= sharing:
             fair_s /= max(1.0, min(factors.values()))  # they may be as fast as was assumed
         accepted = blueprint.busiest_s(planned) / blueprint.fair_s(dict.fromkeys(planned, 1.0))
         gain = busiest_s / (fair_s * accepted)
         if gain < CORRECTED_GAIN or left * (busiest_s - busiest_s / gain) < loading_s:
             return []
         self._corrections += 1
-        epoch, usual = self._recoverer.next_epoch(), statistics.median(factors.values())
+        usual = statistics.median(factors.values())
         slow = max(factors, key=lambda node: factors[node] / usual)
-        factor = factors[slow]
-        self._pending = PendingSearch(
-            epoch, "rehearsal", (slow,), busiest_s=busiest_s, factor=factor
-        )
-        among = tuple(s.node for s in self._sessions.values() if s in members or s in idle)
-        came = newcomers(self._sessions[node] for node in among)
-        return [
-            PlanRequest(
-                epoch, among, blueprint.epoch, CORRECTED_GAIN, newcomers=came, effort="quick"
-            )
-        ]
+        asked = PendingSearch("rehearsal", (slow,), factor=factors[slow])
+        return self._request(asked, members, self._idle, CORRECTED_GAIN, effort="quick")
 
     def _search_on(self, members: list[Session]) -> list[Action]:
         """Request the plan of the user's strategy; this happens once per run."""
         self._searches_on = False
-        epoch = self._recoverer.next_epoch()
-        nodes = tuple(session.node for session in members)
-        self._pending = PendingSearch(epoch, "search", nodes)
-        among = tuple(
-            s.node for s in self._sessions.values() if s in members or s.state is SessionState.IDLE
-        )
+        asked = PendingSearch("search", tuple(session.node for session in members))
         return [
             Notice("searching for a better plan while frames stream"),
-            PlanRequest(epoch, among, self._streaming, effort="whole"),
+            *self._request(asked, members, self._idle, effort="whole"),
         ]
+
+    @property
+    def _idle(self) -> frozenset[str]:
+        return frozenset(n for n, s in self._sessions.items() if s.state is SessionState.IDLE)
 
     # ------------------------------------------------------------ nodes that return
 
     def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
         """Decide whether to use a lost node that has returned; notify the user."""
-        name = f"node {session.node!r} {'has come' if session.was_absent else 'is back'}"
+        name = f"node {session.node!r} {'has joined' if session.was_absent else 'is back'}"
         self._considered -= {session.node}
         if session in members or not self._limits.recovery.enabled:
             return []
@@ -284,7 +282,11 @@ class Improver:
             self._speeds.record(session.node, session.stats)
         questions: list[Action] = [Send(session.node, GetStats()) for session in members]
         factors, busiest_s = self._speeds.factors, self._speeds.busiest_s
-        if factors is None or busiest_s is None or now_s < self._not_before_s:
+        if factors is None or busiest_s is None:
+            return questions
+        if self._before is not None and busiest_s > self._before[1]:
+            return questions + self._go_back(self._before[0], members)
+        if now_s < self._not_before_s:
             return questions
         self._recoverer.slower = self._memory.add(factors, now_s)
         if self._to_beat_s is not None and busiest_s >= self._to_beat_s:
@@ -301,6 +303,13 @@ class Improver:
         slow = tuple(n for n, f in factors.items() if f > mean) or tuple(factors)
         return questions + self._search("slow", slow, members, least)
 
+    def _go_back(self, before: Blueprint, members: list[Session]) -> list[Action]:
+        """Request the plan of an earlier epoch, because the change from it made frames slower."""
+        self._before, self._considered_speeds = None, {}
+        self._least_gain = 2 * self._least_gain - 1
+        asked = PendingSearch("slow", tuple(before.deployments), goes_back=True)
+        return self._request(asked, members, self._idle, slower=before.slower, again=before.epoch)
+
     def _search(
         self,
         cause: Cause,
@@ -310,17 +319,32 @@ class Improver:
         *,
         consented: bool = False,
     ) -> list[Action]:
-        epoch = self._recoverer.next_epoch()
         busiest_s = None if self._speeds is None else self._speeds.busiest_s
-        self._pending = PendingSearch(epoch, cause, nodes, consented, busiest_s)
-        wanted = {session.node for session in members}
+        others: frozenset[str] = frozenset()
         if cause == "return" or self._limits.recovery.rebalance == "auto":
-            self._considered = frozenset(self._back(members))
-            wanted |= self._considered
-        among = tuple(node for node in self._sessions if node in wanted)
-        slower = factors_for(self._recoverer.slower, among)
-        came = newcomers(self._sessions[node] for node in among)
-        return [PlanRequest(epoch, among, self._streaming, least_gain, slower, came)]
+            others = self._considered = frozenset(self._back(members))
+        asked = PendingSearch(cause, nodes, consented, busiest_s)
+        return self._request(asked, members, others, least_gain, self._recoverer.slower)
+
+    def _request(
+        self,
+        asked: PendingSearch,
+        members: list[Session],
+        others: frozenset[str],
+        least_gain: float = 1.0,
+        slower: Factors = MappingProxyType({}),
+        effort: Effort = "bounded",
+        again: int | None = None,
+    ) -> list[Action]:
+        """Request a plan for members and other nodes."""
+        among = {n: s for n, s in self._sessions.items() if s in members or n in others}
+        epoch, nodes = self._recoverer.next_epoch(), tuple(among)
+        self._pending = replace(asked, epoch=epoch)
+        factors, came = factors_for(slower, nodes), newcomers(among.values())
+        streaming = None if self._streaming is None else self._streaming.epoch
+        period_s = self.pace.period_s if asked.cause == "slow" else None
+        given = epoch, nodes, streaming, least_gain, period_s, again, factors, came, effort
+        return [PlanRequest(*given)]
 
     # ------------------------------------------------------------ answers
 
@@ -345,6 +369,10 @@ class Improver:
             return Change(reply.blueprint, asked.cause, asked.nodes, f"{why}; {reply.note}")
         if asked.cause == "search":
             return self._found(reply, asked, left)
+        if asked.goes_back:
+            self._adapted += 1
+            why = "changing back to the plan before, because the last change made frames slower"
+            return Change(reply.blueprint, asked.cause, asked.nodes, why)
         saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
@@ -352,14 +380,15 @@ class Improver:
                 f"a better plan would save {saved_s:.1f} s on the remaining frames, and changing "
                 "to it takes some seconds",
             )
-        names = ", ".join(asked.nodes)
         is_new = all(self._sessions[node].was_absent for node in asked.nodes)
-        back = "has come" if is_new else "is back"
-        reason = f"{names} {back if asked.cause == 'return' else 'is slower than planned'}"
+        back = ("has joined", "have joined") if is_new else ("is back", "are back")
+        reason = _subject(asked.nodes, *(back if asked.cause == "return" else SLOWER))
         why = f"changing to a plan that is {reply.gain:.2f} times as fast: {reason}"
         if asked.cause == "slow":
             self._adapted += 1
             self._adapted_epoch = epoch
+            if self._streaming is not None and self.pace.period_s is not None:
+                self._before = self._streaming, self.pace.period_s
             if asked.busiest_s is not None:  # at least a quarter of the predicted gain
                 self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
@@ -367,7 +396,7 @@ class Improver:
     def _found(self, reply: PlanReply, asked: PendingSearch, left: int) -> Change | list[Action]:
         """Change to the plan that the user's strategy has found if enough frames are left."""
         if left * (self.pace.period_s or 0.0) < WORTH * self._pause_s:
-            text = "a better plan was found, and too few frames are left to change to it"
+            text = "a better plan was found, but too few frames are left to change to it"
             return [Notice(f"{text}; the next run begins with it")]
         why = f"changing to the plan that the search has found: {reply.note}"
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
@@ -393,9 +422,8 @@ class Improver:
 
     def _not_worth(self, asked: PendingSearch, reason: str) -> list[Action]:
         if asked.cause == "slow":
-            slow = f"{', '.join(asked.nodes)} is slower than planned"
-            return [Notice(f"{slow}, and the plan is kept: {reason}")]
-        return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
+            return [Notice(f"{_subject(asked.nodes, *SLOWER)}, and the plan is kept: {reason}")]
+        return [Notice(f"{_subject(asked.nodes, 'stands by', 'stand by')}: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:
         """Seconds saved on the remaining frames; no plan can be faster than the source."""
@@ -406,3 +434,8 @@ class Improver:
     def _pause_s(self) -> float:
         longest = max((past.seconds for past in self._recoverer.done), default=None)
         return self._limits.recovery.recovery_s if longest is None else longest
+
+
+def _subject(nodes: Sequence[str], of_one: str, of_several: str) -> str:
+    """Return the names of nodes with the predicate that agrees with their number."""
+    return f"{', '.join(nodes)} {of_one if len(nodes) == 1 else of_several}"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Halted, NetworkProgress, ResultsTaken
+from launcher.core.events import Halted, NetworkCounts, ResultsTaken
 from launcher.core.stream import RunStream
 from nodes.protocol.messages import ChannelSpec, Credit, TensorHeader
 
@@ -47,7 +47,7 @@ class NetworkStreams(Generic[Payload]):
     def progress(self) -> ResultsTaken:
         """The progress of all networks, for the supervisor."""
         return ResultsTaken(
-            tuple(NetworkProgress(s.taken, s.frames, s.offered, s.first) for s in self._streams)
+            tuple(NetworkCounts(s.taken, s.frames, s.offered, s.first) for s in self._streams)
         )
 
     # ------------------------------------------------------------ epochs

@@ -14,14 +14,18 @@ either, so the present plan is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Notice, Send, SendChunk
+from launcher.core.events import Action, Notice, Send
 from launcher.core.recovery import Change
-from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Upload, blocks_of
+from launcher.core.session import Session, SessionState, blocks_of
+from launcher.core.upload import BESIDE_WINDOW
 from launcher.core.watch import is_past
-from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Query, Stop, Stored
+from nodes.protocol.messages import Failed, Missing, Prepare, Prepared, Stop, Stored
+
+PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
+"""The states of a node that is brought the subnets of a better plan."""
 
 
 class Preloading:
@@ -33,12 +37,11 @@ class Preloading:
         """When to carry out the change, even if nodes are not ready."""
         self._sessions = sessions
         self._blueprint: Blueprint = change.blueprint.in_blocks(blocks_of(sessions.values()))
-        self._uploads: dict[str, Upload] = {}
         self._loading: list[Session] = []
         self._waiting = {
             node: sessions[node]
             for node in self._blueprint.deployments
-            if _can_prepare(sessions[node])
+            if sessions[node].state in PRELOADED
         }
 
     def is_over(self, now_s: float) -> bool:
@@ -48,18 +51,12 @@ class Preloading:
     @property
     def can_be_carried_out(self) -> bool:
         """Whether all nodes of the plan are present and have not failed."""
-        fit = (SessionState.RUNNING, SessionState.IDLE)
-        return all(self._sessions[node].state in fit for node in self._blueprint.deployments)
+        return all(self._sessions[node].state in PRELOADED for node in self._blueprint.deployments)
 
     def is_refusal(self, session: Session, failure: Failed) -> bool:
         """Whether a failure says that the node cannot store the blobs; its part still runs."""
-        if failure.epoch or session.node not in self._waiting:
-            return False
-        for kind in (Missing, Stored):
-            if session.unanswered[kind] > session.abandoned[kind]:
-                session.unanswered[kind] -= 1  # at most one is outstanding, which this answers
-                return True
-        return False
+        is_of_no_part = not failure.epoch and session.node in self._waiting
+        return is_of_no_part and session.refuses_blobs()
 
     def end(self) -> list[Session]:
         """Expect nothing more of the nodes; return the sessions of those that may have loaded their
@@ -75,44 +72,20 @@ class Preloading:
 
     def begin(self) -> list[Action]:
         """Query which blobs the nodes lack."""
-        actions: list[Action] = []
-        for node, session in self._waiting.items():
-            session.unanswered[Missing] += 1
-            digests = tuple(blob.digest for blob in self._blueprint.blobs(node))
-            actions.append(Send(node, Query(digests)))
-        return actions
+        return [s.query(self._blueprint.blobs(node)) for node, s in self._waiting.items()]
 
     def receive(self, session: Session, answer: Missing | Stored | Prepared) -> list[Action]:
-        """Act on a node's answer; raises `RemoteProtocolError` if it cannot be true."""
+        """Act on a node's answer, which its session has received."""
         if session.node not in self._waiting:
             return []
-        match answer:
-            case Missing(digests):
-                self._uploads[session.node] = self._upload(session.node, digests)
-            case Stored():
-                if session.node in self._uploads:
-                    self._uploads[session.node].stored(answer)
-            case Prepared(epoch, reason):
-                if epoch != self._blueprint.epoch:
-                    return []
-                del self._waiting[session.node]
-                return [_left_to_the_pause(session.node, reason)] if reason else []
-        return self._continue(session)
-
-    def _upload(self, node: str, lacking: Iterable[str]) -> Upload:
-        needed = {blob.digest: blob for blob in self._blueprint.blobs(node)}
-        return Upload(needed[digest] for digest in dict.fromkeys(lacking) if digest in needed)
-
-    def _continue(self, session: Session) -> list[Action]:
-        upload = self._uploads.get(session.node)
-        if upload is None:
+        if not isinstance(answer, Prepared):
+            if session.upload.is_complete:
+                return self._prepare(session)
+            return [*session.due_chunks(BESIDE_WINDOW)]  # frames have the link otherwise
+        if answer.epoch != self._blueprint.epoch:
             return []
-        if upload.is_complete:
-            del self._uploads[session.node]
-            return self._prepare(session)
-        due = upload.due(BESIDE_WINDOW)  # frames have the link to themselves otherwise
-        session.unanswered[Stored] += len(due)
-        return [SendChunk(session.node, *chunk) for chunk in due]
+        del self._waiting[session.node]
+        return [_left_to_the_pause(session.node, answer.reason)] if answer.reason else []
 
     def _prepare(self, session: Session) -> list[Action]:
         node = session.node
@@ -120,14 +93,10 @@ class Preloading:
         if has_room:
             self._loading.append(session)
         prepare = Send(node, Prepare(self._blueprint.deployments[node], has_room))
-        reason = "it has no memory for two plans"
+        reason = "it lacks memory for two plans"
         return [prepare] if has_room else [prepare, _left_to_the_pause(node, reason)]
 
 
 def _left_to_the_pause(node: str, reason: str) -> Notice:
     text = f"node {node!r} loads its next subnets only in the pause: {reason}"
     return Notice(text, nodes=(node,))
-
-
-def _can_prepare(session: Session) -> bool:
-    return session.state in (SessionState.RUNNING, SessionState.IDLE)

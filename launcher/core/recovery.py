@@ -24,10 +24,10 @@ from math import inf
 from typing import Literal
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Halt, Halted, Notice, PlanRequest, Send
+from launcher.core.events import Action, End, Halt, Halted, Notice, PlanRequest, Send
 from launcher.core.returns import Returns
 from launcher.core.run_state import RunLife, RunState, RunStep
-from launcher.core.session import Session, SessionState
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.speeds import Factors, factors_for
 from launcher.core.waiting import Waiting
 from launcher.core.watch import Limits
@@ -167,11 +167,10 @@ class Recoverer:
         epoch: int,
         now_s: float,
         dispute: tuple[Sequence[str], str] | None = None,
-    ) -> list[Action] | LauncherError:
+    ) -> list[Action]:
         """End `epoch` on all nodes that are left, and request a plan once the stream is halted.
 
-        The cause are `losses`, or a `dispute`: its nodes and the sentence about it. Returns the
-        error with which the run ends if there is nothing to wait for.
+        The cause are `losses`, or a `dispute`: its nodes and the sentence about it.
         """
         outage = self.outage = self.outage or Outage(
             now_s, "loss" if losses else "dispute", is_start=not self.life.has_streamed
@@ -186,17 +185,15 @@ class Recoverer:
         outage.better = None
         actions = self._stop(epoch)
         if self.life.state in (RunState.PREPARING, RunState.GATHERING):
-            further = self._gather(outage, now_s)
-            return further if isinstance(further, LauncherError) else actions + further
+            return actions + self._gather(outage, now_s)
         if not self.life.is_down:
             self.life.step(RunStep.GIVE_UP)
             return [*actions, Halt()]
         if self.life.state is RunState.HALTING:
             return actions
-        further = self._go_on(outage, now_s)
-        return further if isinstance(further, LauncherError) else actions + further
+        return actions + self._go_on(outage, now_s)
 
-    def _gather(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
+    def _gather(self, outage: Outage, now_s: float) -> list[Action]:
         """Continue once no further node can answer the greeting."""
         if all(s.state is not SessionState.CONNECTING for s in self._sessions.values()):
             return self._go_on(outage, now_s)
@@ -204,7 +201,7 @@ class Recoverer:
             self.life.step(RunStep.GATHER)
         return []
 
-    def node_answered(self, now_s: float) -> list[Action] | LauncherError:
+    def node_answered(self, now_s: float) -> list[Action]:
         """Act on a node's answer to the first greeting, or on its being late."""
         if self.life.state is not RunState.GATHERING or self.outage is None:
             return []
@@ -223,14 +220,11 @@ class Recoverer:
         for session in self.left:
             if session.state in HOLDS_A_DEPLOYMENT:
                 actions.append(Send(session.node, Stop(epoch)))
-            session.renew()
+            session.step(Step.RENEW)
         return actions
 
-    def halted(self, event: Halted, frames: int, now_s: float) -> list[Action] | LauncherError:
-        """Continue after the stream was halted, if any of the run's `frames` is left.
-
-        Returns the error with which the run ends if there is nothing to wait for.
-        """
+    def halted(self, event: Halted, frames: int, now_s: float) -> list[Action]:
+        """Continue after the stream was halted, if any of the run's `frames` is left."""
         if self.outage is None:
             return []
         self.outage.frame, self.outage.replayed = event.first, event.replayed
@@ -250,7 +244,7 @@ class Recoverer:
         is_idle = [n.first == n.offered for n in event.networks]
         return any(has_more) and all(map(operator.or_, has_more, is_idle))
 
-    def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
+    def _go_on(self, outage: Outage, now_s: float) -> list[Action]:
         if self.life.state is RunState.COMPLETE:
             return [Notice(f"{outage.reasons[-1]}; every result had arrived before")]
         if outage.better is not None:
@@ -285,7 +279,7 @@ class Recoverer:
         outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
         names = ", ".join(nodes)
-        notice = f"{outage.reasons[-1]}; going on with {names}"
+        notice = f"{outage.reasons[-1]}; continuing with {names}"
         return [
             Notice(f"planning for {names}")
             if outage.is_start
@@ -300,12 +294,12 @@ class Recoverer:
 
     # ------------------------------------------------------------ waiting
 
-    def _wait(self, why: str, whom: str, now_s: float) -> list[Action] | LauncherError:
-        """Wait for nodes to return; returns the error with which the run ends if none can."""
+    def _wait(self, why: str, whom: str, now_s: float) -> list[Action]:
+        """Wait for nodes to return, or end the run if none can."""
         self._hopeless = why
         expected_s = self._expected_s
         if expected_s is None or not self._waiting.is_possible:
-            return self._hopeless_error(now_s)
+            return self._end(now_s)
         was_waiting = self.life.state is RunState.WAITING
         self.life.step(RunStep.WAIT)
         come = "to come" if self.outage is not None and self.outage.is_start else "to come back"
@@ -336,13 +330,12 @@ class Recoverer:
         if self.life.state is RunState.WAITING:
             self._waiting.node_returned(now_s, is_last=self._returns.is_complete)
 
-    def error_if_nobody_can_return(self, now_s: float) -> LauncherError | None:
-        """Return the error with which the run ends if it waits for nodes and none can return."""
-        if self.life.state is not RunState.WAITING or self._expected_s is not None:
-            return None
-        return self._hopeless_error(now_s)
+    def end_if_nobody_can_return(self, now_s: float) -> list[Action]:
+        """End the run if it waits for nodes and none can return."""
+        is_hopeless = self.life.state is RunState.WAITING and self._expected_s is None
+        return self._end(now_s) if is_hopeless else []
 
-    def due(self, now_s: float) -> list[Action] | LauncherError:
+    def due(self, now_s: float) -> list[Action]:
         """Act on the passing of time: plan for nodes that have returned, or end the run because a
         plan or nodes are overdue."""
         if self.outage is None:
@@ -351,12 +344,12 @@ class Recoverer:
             if self._waiting.has_regrouped(now_s) and self.left:
                 return self._replan(self.outage, now_s)
             if self._waiting.has_expired(now_s):
-                return self._hopeless_error(now_s)
+                return self._end(now_s)
             return list(self._waiting.reports(now_s))
         if self.life.state is RunState.PLANNING and now_s >= self.outage.plan_due_s:
             waited_s = self._limits.run.deploy_timeout_s
             self._hopeless = self._cannot(f"no plan was found in {waited_s:g} s")
-            return self._hopeless_error(now_s)
+            return self._end(now_s)
         return []
 
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
@@ -372,13 +365,10 @@ class Recoverer:
         self.life.step(RunStep.ROLL_OUT)
         return None
 
-    def unplannable(
-        self, epoch: int, reason: str, now_s: float
-    ) -> list[Action] | LauncherError | None:
+    def unplannable(self, epoch: int, reason: str, now_s: float) -> list[Action] | None:
         """Wait for other nodes, because no plan was found for `epoch`.
 
-        Returns None if that request was not this recovery's latest one, and the error with which
-        the run ends if no other node can return.
+        Returns None if that request was not this recovery's latest one.
         """
         if self.outage is None or not self._awaits(epoch):
             return None
@@ -417,22 +407,22 @@ class Recoverer:
             Notice(f"streaming again after {passed_s:.1f} s, from {what} {past.frame} on{again}")
         ]
 
-    def _hopeless_error(self, now_s: float) -> LauncherError:
-        """The error of a run that cannot continue; names all losses and how long it waited."""
+    def _end(self, now_s: float) -> list[Action]:
+        """End a run that cannot continue; the error names all losses and how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)
         waited_s = self._waiting.waited_s
         if outage is not None and outage.is_start:
-            return self._no_start_error(outage, waited_s)
+            return [End(self._no_start_error(outage, waited_s))]
         none = f", and none came back in {duration(waited_s)}" if waited_s else ""
         if self.left:
             none = f"; no other node came back in {duration(waited_s)}" if waited_s else ""
-            return RunFailedError(f"{'; '.join(past)}; {self._hopeless}{none}")
+            return [End(RunFailedError(f"{'; '.join(past)}; {self._hopeless}{none}"))]
         losses = [recovery for recovery in self.done if recovery.cause == "loss"]
         *before, last = [*(r for recovery in losses for r in recovery.reasons), *past]
         earlier = f" Before: {'; '.join(before)}" if before else ""
-        return RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}")
+        return [End(RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}"))]
 
     def _no_start_error(self, outage: Outage, waited_s: float) -> LauncherError:
         """The error of a run that cannot begin; it is the user's to solve unless agents failed."""
@@ -445,7 +435,7 @@ class Recoverer:
 
     def _cannot(self, reason: str) -> str:
         is_start = self.outage is not None and self.outage.is_start
-        return f"the {'nodes that answer' if is_start else 'other nodes'} cannot go on: {reason}"
+        return f"the {'nodes that answer' if is_start else 'other nodes'} cannot continue: {reason}"
 
 
 def newcomers(sessions: Iterable[Session]) -> dict[str, Welcome]:

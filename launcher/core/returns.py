@@ -31,8 +31,7 @@ from dataclasses import dataclass
 from math import inf
 
 from launcher.core.events import Action, MessageReceived, Notice, Redial, Send
-from launcher.core.roll import greet, greet_again
-from launcher.core.session import Session, SessionState, Step
+from launcher.core.session import Session, SessionState
 from launcher.core.watch import is_past
 from launcher.errors import LauncherError
 from nodes.core.pauses import pause_s
@@ -224,7 +223,7 @@ class Returns:
             self._records[session.node].is_barred = False
             self._greet_at_s.pop(session.node, None)
         if session.state is SessionState.RETURNING:  # the greeting may be lost
-            return [greet(session, self._hello)]
+            return [session.greet(self._hello)]
         if session.node not in self._greet_at_s:
             not_before_s = self._records[session.node].not_before_s
             self._greet(session.node, max(now_s + SETTLE_S, not_before_s), now_s)
@@ -242,9 +241,7 @@ class Returns:
         match message:
             case Refused() if session.node in self._greet_at_s:
                 pass  # the answer to a greeting that was repeated when the connection was made
-            case Refused() if again := greet_again(
-                session, message, self._hello, holder_has_ended=event.holder_has_ended
-            ):
+            case Refused() if again := session.repeat_greeting(event, self._hello):
                 return again
             case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
@@ -256,14 +253,12 @@ class Returns:
                 notice = Notice(f"{why}; it is not used", "warning", (session.node,))
                 return [Send(session.node, Bye()), notice]
             case Welcome():
-                session.receive(message)
-                session.welcome, session.host = message, event.host
+                session.receive(message, event.host)
                 # Its lease ends if it takes longer than that to stop.
                 self._greet_at_s[session.node] = now_s + self._hello.lease_s
                 return [Send(session.node, Stop(record.epoch))]
             case Stopped(epoch) if session.welcome is not None and epoch == record.epoch:
                 session.receive(message)
-                session.come_back()
                 self._greet_at_s.pop(session.node, None)
                 record.is_failed = record.is_unusable = False
         return []
@@ -279,9 +274,6 @@ class Returns:
                 self._greet_at_s[node] = now_s + REDIAL_S
                 actions.append(Redial(node))
                 continue
-            if session.state is SessionState.LOST:
-                session.step(Step.GREET)
-            if session.state is SessionState.RETURNING:
-                session.welcome, session.host = None, None
-                actions.append(greet(session, self._hello))
+            if not session.is_present:
+                actions.append(session.greet(self._hello))
         return actions

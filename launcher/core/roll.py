@@ -12,33 +12,29 @@ answered (`GetFigures`), and waits until the agent has replied or takes too long
 An agent is absent if it does not answer, if it refuses and no other greeting may help, if its data
 port cannot be reached, or if this launcher cannot authenticate it. A run begins without the nodes
 that have never answered, and without those that are lost when its first frame streams. A node that
-answers before the first frame was not absent.
+answers in time to have a part in the plan of the first frame was not absent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from launcher.core import sentences
 from launcher.core.events import (
     Action,
-    ClosedEarly,
-    ControlConnected,
     Disconnected,
     DoorShut,
     MessageMalformed,
     MessageReceived,
     NodeEvent,
     NotAdmitted,
-    Redial,
     Send,
 )
-from launcher.core.session import AWAY, Contact, Session, SessionState
+from launcher.core.session import AWAY, Contact, Session
 from launcher.errors import LauncherError
 from nodes.protocol.messages import (
-    OLDEST_PROTOCOL,
     BoardFigures,
     Bye,
     Figures,
@@ -49,6 +45,11 @@ from nodes.protocol.messages import (
     is_understood,
 )
 from nodes.protocol.schema import has_message
+
+MEASURES_STILL = "its board still measures itself"
+
+Question = Callable[[Welcome], GetFigures]
+"""Asks an agent that has answered for its board's figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +75,6 @@ class Greeted:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadShare:
-    """A node's share of its board's threads.
-
-    It is the node's own number of `threads`, or with 0 an even share of what the board computes
-    with: the nodes of its machine that have their own number take `taken`, and the others, which
-    are `sharing`, the rest.
-    """
-
-    threads: int = 0
-    sharing: int = 1
-    taken: int = 0
-
-    def threads_on(self, welcome: Welcome) -> int:
-        """Return the number of threads of a node whose agent has answered, at least 1."""
-        return self.threads or max(1, (welcome.threads - self.taken) // self.sharing)
-
-
-@dataclass(frozen=True, slots=True)
 class Roll:
     """The outcomes of greeting the nodes of a cluster, by their names."""
 
@@ -110,6 +93,11 @@ class Roll:
         return {
             node: each.figures for node, each in self.greeted.items() if each.figures is not None
         }
+
+    @property
+    def still_measuring(self) -> frozenset[str]:
+        """The nodes whose boards were still measuring themselves when the roll call ended."""
+        return frozenset(n for n, each in self.greeted.items() if each.no_figures == MEASURES_STILL)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -131,40 +119,6 @@ class Roll:
         return Roll({node: each for node, each in self.greeted.items() if node in nodes})
 
 
-def greet(session: Session, hello: Hello) -> Send:
-    """Greet an agent."""
-    session.hello = hello
-    return Send(session.node, hello)
-
-
-def greet_again(
-    session: Session, refused: Refused, hello: Hello, *, holder_has_ended: bool
-) -> list[Action]:
-    """Greet an agent that has refused again if that may help; do nothing if it may not.
-
-    `hello` is the first greeting of every slot. `holder_has_ended` says whether the launcher that
-    has the agent is known to have ended.
-    """
-    last = session.hello or hello
-    if OLDEST_PROTOCOL <= refused.protocol < last.protocol:
-        return [greet(session, replace(last, protocol=refused.protocol))]
-    if holder_has_ended and refused.holder and last.succeeds != refused.holder:
-        return [greet(session, replace(last, succeeds=refused.holder))]
-    if session.try_next_slot():
-        return [Redial(session.node), greet(session, hello)]
-    return []
-
-
-def greet_over_new_connection(session: Session, hello: Hello) -> list[Action]:
-    """Repeat the greeting if its connection has closed without an answer: the agent was just
-    starting or ending."""
-    session.closes_early = False
-    if session.state is not SessionState.CONNECTING or not session.greeting_is_lost:
-        return []
-    session.greeting_is_lost, session.was_greeted_again = False, True
-    return [greet(session, hello)]
-
-
 def _goodbye(event: NodeEvent) -> list[Action]:
     """Return the actions that end the session that an agent has opened, if any."""
     match event:
@@ -178,7 +132,7 @@ class RollCall:
     """Greets agents, each until it has answered or is absent.
 
     Their sessions are ended at once, unless the caller `keeps` them. Agents in `wanted` are also
-    asked for the figures of their boards with these threads.
+    asked for the figures of their boards.
     """
 
     def __init__(
@@ -187,7 +141,7 @@ class RollCall:
         hello: Hello,
         *,
         keeps: bool = False,
-        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
+        wanted: Mapping[str, Question] = MappingProxyType({}),
     ) -> None:
         self.waiting = {contact.name: Session.of(contact) for contact in contacts}
         """The sessions of the agents that have not answered."""
@@ -205,7 +159,7 @@ class RollCall:
 
     def begin(self) -> list[Action]:
         """Greet every agent."""
-        return [greet(session, self._hello) for session in self.waiting.values()]
+        return [session.greet(self._hello) for session in self.waiting.values()]
 
     def handle(self, event: NodeEvent) -> list[Action]:
         """Return the actions that follow from an event; none if the agent has already answered."""
@@ -214,20 +168,8 @@ class RollCall:
             return []
         if event.node in self.measuring:
             return self._take_figures(session, event)
-        match event:
-            case ClosedEarly():
-                session.closes_early = True
-            case Disconnected():
-                session.greeting_is_lost = True
-            case ControlConnected():
-                return greet_over_new_connection(session, self._hello)
-            case MessageReceived(_, Refused() as refused, _, ended) if again := greet_again(
-                session, refused, self._hello, holder_has_ended=ended
-            ):
-                return again
-            case _:
-                return self._take(session, event)
-        return []
+        again = session.repeat_greeting(event, self._hello)
+        return self._take(session, event) if again is None else again
 
     def _take(self, session: Session, event: NodeEvent) -> list[Action]:
         """Note the outcome of the greeting, if the event decides it."""
@@ -240,7 +182,7 @@ class RollCall:
             return [] if self._keeps and found.welcome is not None else _goodbye(event)
         self.measuring[session.node] = found
         if has_message(found.welcome.protocol, GetFigures):
-            return [Send(session.node, GetFigures(wanted.threads_on(found.welcome)))]
+            return [Send(session.node, wanted(found.welcome))]
         return self.settle(session.node, "its agent's version does not measure its board")
 
     def _take_figures(self, session: Session, event: NodeEvent) -> list[Action]:
@@ -252,7 +194,7 @@ class RollCall:
             case MessageReceived(node) | MessageMalformed(node) | NotAdmitted(node):
                 return self.settle(node, "its agent did not report them")
             case Disconnected(node):
-                return self.settle(node, "its connection broke while they were awaited")
+                return self.settle(node, "its agent's connection broke during the measurement")
             case _:
                 return []
 
@@ -341,8 +283,11 @@ class Absences:
         if absence is not None and absence.came_s is None:
             self._found[node] = replace(absence, came_s=now_s - self._began_s)
 
-    def note_streaming(self) -> None:
-        """Note that the first frame streams: nodes that have arrived by now were not absent."""
-        for node in list(self._found):
+    def note_streaming(self, planned: Collection[str]) -> None:
+        """Note that the first frame streams: nodes with a part in the plan were not absent.
+
+        A node that has arrived after the plan was made does not compute the first frames.
+        """
+        for node in self._found.keys() & set(planned):
             if self._sessions[node].state not in AWAY:
                 del self._found[node]

@@ -6,11 +6,12 @@ names the addresses of its peers; no node starts before all are ready.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Send, SendChunk, StageProgress
-from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Step, Upload, blocks_of
+from launcher.core.events import Action, Send, StageProgress
+from launcher.core.session import Session, SessionState, Step, blocks_of
+from launcher.core.upload import BESIDE_WINDOW
 from launcher.core.watch import Limits
 from nodes.protocol.addresses import data_address, host_of
 from nodes.protocol.errors import RemoteProtocolError
@@ -20,7 +21,6 @@ from nodes.protocol.messages import (
     Deployed,
     Missing,
     Progress,
-    Query,
     Start,
     Stored,
 )
@@ -60,64 +60,32 @@ class Rollout:
         """Query which blobs a member lacks."""
         session.step(Step.QUERY)
         self._allow(session, now_s, first=True)
-        session.unanswered[Missing] += 1
-        digests = tuple(blob.digest for blob in self.blueprint.blobs(session.node))
-        return [Send(session.node, Query(digests))]
+        return [session.query(self.blueprint.blobs(session.node))]
 
     def receive(
         self, session: Session, message: Missing | Stored | Progress | Deployed, now_s: float
     ) -> list[Action]:
-        """Act on a member's answer; raises `RemoteProtocolError` if it cannot be true."""
+        """Act on a member's answer, which its session has received; raises `RemoteProtocolError` if
+        it cannot be true."""
+        phases = len(self.blueprint.deployments[session.node].phases)
         match message:
-            case Missing(digests):
-                return self._missing(session, digests, now_s)
+            case Missing():
+                return self._continue_upload(session, now_s)
             case Stored():
-                return self._stored(session, message, now_s)
-            case Progress(_, done, _, _):
-                phases = len(self.blueprint.deployments[session.node].phases)
-                session.loaded = min(done, phases)
-                session.progress += 1
-                if session.progress <= MOST_PROGRESS * (phases + 1):
-                    self._allow(session, now_s)
-            case Deployed():
-                phases = len(self.blueprint.deployments[session.node].phases)
-                if len(message.phase_s) != phases:
-                    raise RemoteProtocolError(
-                        f"it reports the times of {len(message.phase_s)} phases, and has {phases}"
-                    )
-                session.deployed = message
-                session.loaded = phases
-                session.deadline_s = None
+                return [self._report_uploads(), *self._continue_upload(session, now_s)]
+            case Progress() if session.progress <= MOST_PROGRESS * (phases + 1):
+                self._allow(session, now_s)
+            case Deployed(_, phase_s) if len(phase_s) != phases:
+                raise RemoteProtocolError(
+                    f"it reports the times of {len(phase_s)} phases, but has {phases}"
+                )
         return [self._report_loading()]
-
-    def _missing(self, session: Session, lacking: Iterable[str], now_s: float) -> list[Action]:
-        needed = {blob.digest: blob for blob in self.blueprint.blobs(session.node)}
-        unknown = [digest for digest in lacking if digest not in needed]
-        if unknown:
-            raise RemoteProtocolError(
-                f"it says that it lacks {unknown[0][:12]}, which it was not asked about"
-            )
-        session.upload = Upload(needed[digest] for digest in dict.fromkeys(lacking))
-        return self._continue_upload(session, now_s)
-
-    def _stored(self, session: Session, answer: Stored, now_s: float) -> list[Action]:
-        session.upload.stored(answer)
-        uploads = [member.upload for member in self.members]
-        report = StageProgress(
-            "uploading",
-            sum(upload.stored_bytes for upload in uploads),
-            sum(upload.total_bytes for upload in uploads),
-        )
-        return [report, *self._continue_upload(session, now_s)]
 
     def _continue_upload(self, session: Session, now_s: float) -> list[Action]:
         self._allow(session, now_s)
         if not session.upload.is_complete:
-            due = session.upload.due(self._window(session))
-            session.unanswered[Stored] += len(due)
-            return [SendChunk(session.node, *chunk) for chunk in due]
+            return [*session.due_chunks(self._window(session))]
         session.step(Step.STOCKED)
-        session.deadline_s = None
         return self._deploy_if_all_welcome(now_s)
 
     def _window(self, session: Session) -> int:
@@ -153,19 +121,23 @@ class Rollout:
         """Start all members; each is ready."""
         for session in self.members:
             session.step(Step.START)
-            if self._limits.recovery.enabled:
-                session.pinged_s = None  # until now, a silence was allowed to last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
+    def _report_uploads(self) -> StageProgress:
+        uploads = [member.upload for member in self.members]
+        stored_bytes = sum(upload.stored_bytes for upload in uploads)
+        return StageProgress("uploading", stored_bytes, sum(each.total_bytes for each in uploads))
+
     def _report_loading(self) -> StageProgress:
-        phases = [len(d.phases) for d in self.blueprint.deployments.values()]
-        return StageProgress("loading", sum(member.loaded for member in self.members), sum(phases))
+        phases = {node: len(d.phases) for node, d in self.blueprint.deployments.items()}
+        loaded = sum(min(member.loaded, phases[member.node]) for member in self.members)
+        return StageProgress("loading", loaded, sum(phases.values()))
 
     def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
         """Set the deadline of a session's next step; `first` marks the first after a command."""
-        allowed_s, session.overdue_reason = self._limits.run.deploy_timeout_s, ""
+        allowed_s, overdue = self._limits.run.deploy_timeout_s, ""
         recovery_s = self._limits.recovery.recovery_s
         if first and self._renews and recovery_s < allowed_s:
             allowed_s = recovery_s
-            session.overdue_reason = f"it did not turn to its new part within {recovery_s:g} s"
-        session.deadline_s = now_s + allowed_s
+            overdue = f"it did not switch to its new part within {recovery_s:g} s"
+        session.expect(now_s + allowed_s, overdue)

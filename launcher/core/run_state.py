@@ -32,11 +32,11 @@ class RunState(Enum):
 
     PREPARING = "no epoch has streamed yet"
     STREAMING = "frames stream"
-    HALTING = "the epoch is given up, and the stream is being halted"
+    HALTING = "the epoch is abandoned, and the stream is being halted"
     COMPLETE = "every result had arrived when the stream was halted"
-    WAITING = "too few nodes are present to go on"
+    WAITING = "too few nodes are present to continue"
     GATHERING = "a node is missing at the start, and others may still answer"
-    PLANNING = "a plan is being searched"
+    PLANNING = "a plan is being searched for"
     ROLLOUT = "nodes receive and load their parts of the next plan"
     STOPPING = "the last result is taken, and nodes stop"
     ENDED = "the run has ended"
@@ -46,7 +46,7 @@ class RunStep(Enum):
     """A step that the supervisor takes; it changes the state."""
 
     START = "start all nodes, which are ready"
-    GIVE_UP = "give the epoch up and halt the stream"
+    GIVE_UP = "abandon the epoch and halt the stream"
     FINISH = "note that no frame is left to stream"
     GATHER = "wait until every node has answered the greeting, or is late"
     WAIT = "wait for nodes to come, or to come back"

@@ -13,6 +13,7 @@ from launcher.errors import (
     LacksRoomError,
     LauncherError,
     RunFailedError,
+    UnreachableError,
 )
 from nodes.core.engines import EngineLackingError
 from nodes.protocol.encodings import Encoding
@@ -47,11 +48,14 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
     closing = ", ".join(where(session) for session in named if session.closes_early)
     if closing:
         sentence += (
-            f" The port of {closing} closes every connection before the handshake has ended: "
-            "either another program than node-agent listens there, or too many connections reach "
-            "the port (the agent's log there says from where)"
+            f" The port of {closing} closes every connection during the handshake: either another "
+            "program than node-agent listens there, or too many connections reach the port (the "
+            "agent's log says from where)"
         )
-    return BadInputError(sentence)
+    if len(named) == 1:
+        return UnreachableError(sentence, {named[0].node: sentence})
+    each = {session.node: str(unreachable([session], waited_s)) for session in named}
+    return UnreachableError(sentence, each)
 
 
 def refused(session: Session, answer: Refused, own: str) -> LauncherError:
@@ -59,7 +63,7 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
     if not is_understood(answer.protocol):
         return other_protocol(session, answer.protocol)
     is_ours = bool(own) and answer.holder == own
-    reason = "another deployment of this launcher has it" if is_ours else answer.reason
+    reason = "another deployment of this launcher is using it" if is_ours else answer.reason
     if session.slots > 1:
         return LacksRoomError(
             f"{where(session)} refused: all of its {session.slots} slots are taken (the last one: "
@@ -67,8 +71,8 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
         )
     if is_ours:
         reason += (
-            ", and it takes one at a time; to have two beside each other, start its agent with "
-            "--slots 2, and write slots: 2 for it into cluster.yaml"
+            ", and it takes one at a time; to have two at once, start its agent with --slots 2, "
+            "and write slots: 2 for it into cluster.yaml"
         )
     return LacksRoomError(f"{where(session)} refused: {reason}")
 
@@ -76,9 +80,9 @@ def refused(session: Session, answer: Refused, own: str) -> LauncherError:
 def data_port_shut(session: Session, tried: Iterable[str]) -> LauncherError:
     """The agent has answered, but its data port was not found at these addresses."""
     return BadInputError(
-        f"{where(session)}: its agent answers, and its data port does not ({', '.join(tried)}): "
-        "let that port through as well, or forward it. If it is behind forwarded ports and not "
-        "beside the control port, write into cluster.yaml where it is (`data:` of the node)"
+        f"{where(session)}: its agent answers, but its data port does not ({', '.join(tried)}): "
+        "let that port through as well, or forward it. If it is behind forwarded ports and does "
+        "not follow the control port, write its address into cluster.yaml (`data:` of the node)"
     )
 
 
@@ -161,7 +165,7 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
         if session.stats is not None
     )
     return RunFailedError(
-        f"no result has come for {stall_s:g} s{progress}, although every agent answers. The "
+        f"no result has arrived for {stall_s:g} s{progress}, although every agent answers. The "
         f"frames that each phase has completed show where the run is stuck ({firings})"
     )
 

@@ -1,4 +1,4 @@
-"""Defines the states of an agent's session as a table, and the upload of blobs within a session.
+"""Defines the states of an agent's session as a table, and what happens to a session with them.
 
     CONNECTING ──Welcome──▶ IDLE ──Query sent──▶ QUERYING ──Missing──▶ UPLOADING
         │                    ▲                                             │ all stored
@@ -15,7 +15,8 @@ them, a session that is CONNECTING or RETURNING tries the next, until all have r
 
 The agent causes some transitions by sending a message, the supervisor the others: it commands no
 agent to deploy before it knows every peer's data address, and none to start before all are ready. A
-message for which the table has no transition in the present state breaks the protocol.
+message for which the table has no transition in the present state breaks the protocol. The error
+then says what led there.
 
 When an epoch is abandoned, every remaining session is *renewed*: it returns to IDLE, and what it
 was doing is abandoned. Answers to abandoned requests may still arrive. Answers that carry an epoch
@@ -24,37 +25,45 @@ answers arrive in the order of the requests.
 
 A lost node is greeted again (`launcher.core.returns`). Until its Welcome, its messages belong to
 the time before; after it, the node first has to stop what it may still have deployed.
-
-An agent is sent the blobs that it lacks in chunks, of which a bounded number may be unanswered (the
-window). If several agents receive blobs at once, the one with the most bytes has the full window
-and the others a smaller one. Where the launcher's link is the bottleneck, that agent has its blobs
-early and prepares them while the next one receives its own. Where each agent has a slow link, the
-smaller window still fills it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from launcher.core.events import (
+    Action,
+    ClosedEarly,
+    ControlConnected,
+    Disconnected,
+    MessageReceived,
+    NodeEvent,
+    Redial,
+    Send,
+    SendChunk,
+)
+from launcher.core.upload import Upload
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
-    CHUNK_BYTES,
-    PUT_WINDOW,
+    OLDEST_PROTOCOL,
     BlobInfo,
     Bye,
     Control,
     Deployed,
     EngineChoice,
     Failed,
+    Figures,
     Hello,
     Missing,
+    Ping,
     Pong,
     Prepared,
     Progress,
+    Query,
     Refused,
     Shutdown,
     Stats,
@@ -63,78 +72,8 @@ from nodes.protocol.messages import (
     Welcome,
 )
 
-BESIDE_WINDOW = 1
-"""The window of an agent while another one is ahead: one round trip per MiB."""
-
-Chunk = tuple[BlobInfo, int, int]
-"""A blob, an offset in it and a number of bytes from there."""
-
-
-def chunks(blob: BlobInfo) -> Iterable[Chunk]:
-    """Yield the chunks of one blob in order; an empty blob has one empty chunk."""
-    for offset in range(0, max(blob.size_bytes, 1), CHUNK_BYTES):
-        yield blob, offset, min(CHUNK_BYTES, blob.size_bytes - offset)
-
-
-class Upload:
-    """The blobs that are sent to one agent, of which at most a window of chunks is unanswered.
-
-    Answers must come in the order of the chunks, as they do on one connection.
-    """
-
-    def __init__(self, blobs: Iterable[BlobInfo] = ()) -> None:
-        waiting = [chunk for blob in blobs for chunk in chunks(blob)]
-        self._waiting: deque[Chunk] = deque(waiting)
-        self._unanswered: deque[Chunk] = deque()
-        self.total_bytes = sum(size for _, _, size in waiting)
-        self.stored_bytes = 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every chunk was sent and answered."""
-        return not self._waiting and not self._unanswered
-
-    def due(self, window: int = PUT_WINDOW) -> list[Chunk]:
-        """Return the chunks for which the window has room; the caller sends them now."""
-        due: list[Chunk] = []
-        while self._waiting and len(self._unanswered) < window:
-            chunk = self._waiting.popleft()
-            self._unanswered.append(chunk)
-            due.append(chunk)
-        return due
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether every chunk was sent."""
-        return not self._waiting
-
-    def stored(self, answer: Stored) -> None:
-        """Handle an answer; raises `RemoteProtocolError` if it is not the one that is due."""
-        if not self._unanswered:
-            raise RemoteProtocolError(
-                f"it stored a chunk of {answer.digest[:12]} that we never sent"
-            )
-        blob, offset, size = self._unanswered[0]
-        if (answer.digest, answer.offset_bytes) != (blob.digest, offset):
-            raise RemoteProtocolError(
-                f"it answered for {answer.digest[:12]} at {answer.offset_bytes} "
-                f"where {blob.digest[:12]} at {offset} was due"
-            )
-        if offset + size == blob.size_bytes and not answer.complete:
-            raise RemoteProtocolError(
-                f"it got all of {blob.digest[:12]} and does not call it complete: "
-                "its content changed on the way or on our disk"
-            )
-        self._unanswered.popleft()
-        self.stored_bytes += size
-        if answer.complete:
-            self._skip(blob)
-
-    def _skip(self, blob: BlobInfo) -> None:
-        """Drop the unsent chunks of a blob: an agent with the same cache received it first."""
-        skipped = [chunk for chunk in self._waiting if chunk[0] == blob]
-        self._waiting = deque(chunk for chunk in self._waiting if chunk[0] != blob)
-        self.stored_bytes += sum(size for _, _, size in skipped)
+STORY = 16
+"""How many of a session's last changes of state an error names."""
 
 
 class SessionState(Enum):
@@ -142,7 +81,7 @@ class SessionState(Enum):
 
     CONNECTING = "being greeted"
     IDLE = "waiting for its part"
-    QUERYING = "looking which subnets it has"
+    QUERYING = "checking which subnets it has"
     UPLOADING = "receiving its subnets"
     STOCKED = "waiting for the other nodes"
     DEPLOYING = "loading its subnets"
@@ -163,7 +102,7 @@ class Step(Enum):
     DEPLOY = "send Deploy: all nodes are welcome"
     START = "send Start: all nodes are ready"
     STOP = "send Stop: the last result is taken"
-    RENEW = "give the epoch up"
+    RENEW = "abandon the epoch"
     LOSE = "note that the node is lost"
     GREET = "send Hello: the node may have returned"
     NEXT_SLOT = "send Hello to another slot of the node"
@@ -173,6 +112,12 @@ Trigger = type[Control] | Step
 
 AWAY = (SessionState.LOST, SessionState.RETURNING)
 """The states of a lost node: it has no part in any epoch, and nothing is expected of it."""
+
+GREETED = (SessionState.CONNECTING, SessionState.RETURNING)
+"""The states of a node that has not answered the greeting."""
+
+AT_REST = (SessionState.IDLE, SessionState.STOCKED, SessionState.READY, SessionState.STOPPED)
+"""The states in which nothing is due of a node but signs of life."""
 
 _S = SessionState
 _GIVEN_UP = (
@@ -187,6 +132,7 @@ _OWN_STEPS: Mapping[tuple[SessionState, Trigger], SessionState] = {
     **{(state, Step.RENEW): _S.IDLE for state in _GIVEN_UP},
     **{(state, Step.LOSE): _S.LOST for state in _S},
     (_S.LOST, Step.GREET): _S.RETURNING,
+    (_S.RETURNING, Step.GREET): _S.RETURNING,
     (_S.CONNECTING, Step.NEXT_SLOT): _S.CONNECTING,
     (_S.RETURNING, Step.NEXT_SLOT): _S.RETURNING,
 }
@@ -201,7 +147,8 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.DEPLOYING, Deployed): _S.READY,
     (_S.STOPPING, Stopped): _S.STOPPED,
     # Once welcome, an agent may at any time answer pings, send statistics, fail, or refuse us
-    # because it has received nothing from us for longer than its lease.
+    # because it has received nothing from us for longer than its lease. It may also send figures
+    # for which the roll call did not wait any longer.
     # Before a change of plans, nodes are brought their next subnets (`launcher.core.preloading`).
     **{
         (state, kind): state
@@ -212,7 +159,7 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
         (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
         if state not in (_S.CONNECTING, _S.FAILED, *AWAY)
-        for kind in (Pong, Stats, Failed, Refused)
+        for kind in (Pong, Stats, Figures, Failed, Refused)
     },
 }
 TRANSITIONS: Mapping[tuple[SessionState, Trigger], SessionState] = {**_OWN_STEPS, **_HEARD}
@@ -238,7 +185,7 @@ class Contact:
 
 @dataclass(slots=True)
 class Session:
-    """The launcher's session with one agent."""
+    """The launcher's session with one agent. Only its own methods change it."""
 
     node: str
     address: str
@@ -260,10 +207,6 @@ class Session:
     """The clause about a missed deadline, where the state does not suffice to say it."""
     pinged_s: float | None = None
     """When the oldest ping was sent after which no message has arrived."""
-    unanswered: Counter[type[Control]] = field(default_factory=Counter)
-    """How many answers of each kind are outstanding."""
-    abandoned: Counter[type[Control]] = field(default_factory=Counter)
-    """How many of these answer abandoned requests; they come first."""
     closes_early: bool = False
     """Whether the latest connections to its control port were closed before the handshake."""
     engine: EngineChoice = field(default_factory=EngineChoice)
@@ -273,16 +216,24 @@ class Session:
     """Whether the node had not answered any greeting when it was lost for the last time."""
     why_lost: str = ""
     """Why the node is lost, in a sentence for the user; empty while it is present."""
-    other_slots: deque[str] = field(default_factory=deque)
+    _needed: Mapping[str, BlobInfo] = field(default_factory=dict)
+    """The blobs about which it was asked, by their digests."""
+    _unanswered: Counter[type[Control]] = field(default_factory=Counter)
+    """How many answers of each kind are outstanding."""
+    _abandoned: Counter[type[Control]] = field(default_factory=Counter)
+    """How many of these answer abandoned requests; they come first."""
+    _other_slots: deque[str] = field(default_factory=deque)
     """The addresses of the node's other slots, the one to try next first."""
-    refusals: int = 0
+    _refusals: int = 0
     """How many slots have refused in a row."""
-    greeting_is_lost: bool = False
+    _greeting_is_lost: bool = False
     """Whether the connection over which the greeting was sent has closed without an answer."""
-    was_greeted_again: bool = False
+    _was_greeted_again: bool = False
     """Whether there may be two answers to the greeting."""
-    hello: Hello | None = None
+    _hello: Hello | None = None
     """The latest greeting."""
+    _story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY))
+    """The last changes of its state."""
 
     @classmethod
     def of(cls, contact: Contact) -> Session:
@@ -292,95 +243,249 @@ class Session:
             contact.address,
             contact.started_by_us,
             engine=contact.engine,
-            other_slots=deque(contact.others),
+            _other_slots=deque(contact.others),
         )
 
     @property
     def slots(self) -> int:
         """How many slots the node has."""
-        return 1 + len(self.other_slots)
-
-    def try_next_slot(self) -> bool:
-        """Note that the present slot has refused; return whether another one is to be tried.
-
-        Its address is then in `address`. After a whole round there is none; the next round begins.
-        """
-        self.refusals += 1
-        if self.refusals >= self.slots:
-            self.refusals = 0
-            return False
-        self.step(Step.NEXT_SLOT)
-        self.other_slots.append(self.address)
-        self.address = self.other_slots.popleft()
-        return True
-
-    def step(self, step: Step) -> None:
-        """Take a step; raises `LocalProtocolError` if the table has no such transition."""
-        following = TRANSITIONS.get((self.state, step))
-        if following is None:
-            raise LocalProtocolError(f"node {self.node!r}: no {step} while {self.state}")
-        self.state = following
-
-    def renew(self) -> None:
-        """Abandon the epoch and wait for the next one; raises `LocalProtocolError` if lost."""
-        self.step(Step.RENEW)
-        self.abandon()
-        self.upload, self.loaded, self.progress = Upload(), 0, 0
-        self.deployed = self.stats = self.deadline_s = None
-        self.overdue_reason = ""
-
-    def abandon(self) -> None:
-        """Expect no answers to earlier requests; those that still arrive are ignored."""
-        self.abandoned = Counter(self.unanswered)
-
-    def lose(self, why: str) -> None:
-        """Note that the node is lost; nothing more is expected of it."""
-        if self.state not in AWAY:
-            self.was_absent = self.state is SessionState.CONNECTING
-        self.was_lost, self.why_lost = True, why
-        self.step(Step.LOSE)
-        self.deadline_s = self.pinged_s = None
-
-    def come_back(self) -> None:
-        """Note that the node has returned and has dropped what it had deployed before."""
-        self.renew()
-        self.why_lost = ""
-        self.unanswered.clear()
-        self.abandoned.clear()
-        self.pinged_s = None
+        return 1 + len(self._other_slots)
 
     @property
     def is_present(self) -> bool:
         """Whether the node is not lost, as far as is known."""
         return self.state not in AWAY
 
-    def take_answer(self, answer: Control) -> bool:
-        """Match an answer with its request; returns False if that was abandoned."""
-        kind = type(answer)
-        if not self.unanswered[kind]:
-            return True
-        self.unanswered[kind] -= 1
-        if not self.abandoned[kind]:
-            return True
-        self.abandoned[kind] -= 1
-        return False
-
-    def receive(self, message: Control) -> None:
-        """Take the transition of a message; raises `RemoteProtocolError` if the table has none."""
-        following = TRANSITIONS.get((self.state, type(message)))
-        if following is None:
-            raise RemoteProtocolError(f"it sent {type(message).__name__} while {self.state.value}")
-        self.state = following
+    @property
+    def is_open(self) -> bool:
+        """Whether the agent has accepted our session and still holds it, as far as is known."""
+        return self.welcome is not None and self.is_present
 
     @property
     def goodbye(self) -> Control:
         """The last message to the agent; one that this launcher started has to end."""
         return Shutdown() if self.started_by_us else Bye()
 
+    # ------------------------------------------------------------ transitions
+
+    def step(self, step: Step) -> None:
+        """Take a step; raises `LocalProtocolError` if the table has no such transition."""
+        if not self._follow(step):
+            raise LocalProtocolError(
+                f"node {self.node!r}: no {step} while {self.state}{self._what_led_here}"
+            )
+        match step:
+            case Step.RENEW:
+                self.abandon()
+                self.upload, self.loaded, self.progress = Upload(), 0, 0
+                self.deployed = self.stats = None
+            case Step.START:  # until now, a silence was allowed to last longer
+                self.pinged_s = None
+            case Step.LOSE:
+                self.deadline_s = self.pinged_s = None
+            case Step.GREET:
+                self.welcome = self.host = None
+            case _:
+                pass
+
+    def receive(self, message: Control, host: str | None = None) -> None:
+        """Take the transition of a message from the IP address `host`.
+
+        Raises `RemoteProtocolError` if the table has none, or if the message cannot be true.
+        """
+        was_returning = self.state is SessionState.RETURNING
+        if not self._follow(type(message)):
+            raise RemoteProtocolError(
+                f"it sent {type(message).__name__} while {self.state.value}{self._what_led_here}"
+            )
+        match message:
+            case Welcome():
+                self.welcome, self.host = message, host
+            case Missing(lacking):
+                self._upload(lacking)
+            case Stored():
+                self.upload.stored(message)
+            case Progress(_, done):
+                self.loaded = done
+                self.progress += 1
+            case Deployed():
+                self.deployed, self.loaded = message, len(message.phase_s)
+            case Stats():
+                self.stats = message
+            case Stopped() if was_returning:  # it has dropped what it had deployed before
+                self.step(Step.RENEW)
+                self.why_lost, self.pinged_s = "", None
+                self._unanswered.clear()
+                self._abandoned.clear()
+            case Stopped(_, stats):
+                self.stats = stats
+            case _:
+                pass
+
+    def _follow(self, trigger: Trigger) -> bool:
+        """Take the transition of a trigger, if the table has one."""
+        before, following = self.state, TRANSITIONS.get((self.state, trigger))
+        if following is None:
+            return False
+        if following is not before:
+            self.state = following
+            name = trigger.name if isinstance(trigger, Step) else trigger.__name__
+            self._story.append(f"{name} → {following.name}")
+            if following in AT_REST:
+                self.deadline_s = None
+        return True
+
     @property
-    def is_open(self) -> bool:
-        """Whether the agent has accepted our session and still holds it, as far as is known."""
-        return self.welcome is not None and self.is_present
+    def _what_led_here(self) -> str:
+        return f". What led to this: {'; '.join(self._story)}" if self._story else ""
+
+    def lose(self, why: str) -> None:
+        """Note that the node is lost, and why; nothing more is expected of it."""
+        if self.is_present:
+            self.was_absent = self.state is SessionState.CONNECTING
+        self.was_lost, self.why_lost = True, why
+        self.step(Step.LOSE)
+
+    def stay_lost(self, why: str) -> None:
+        """Note a better reason why the node is lost."""
+        self.why_lost = why
+
+    def close(self) -> None:
+        """Forget that the agent has accepted our session: it has ended, or cannot be used."""
+        self.welcome = None
+
+    # ------------------------------------------------------------ the greeting
+
+    def greet(self, hello: Hello) -> Send:
+        """Greet the agent, for the first time or, if the node is lost, because it may be back."""
+        if not self.is_present:
+            self.step(Step.GREET)
+        self._hello = hello
+        return Send(self.node, hello)
+
+    def repeat_greeting(self, event: NodeEvent, hello: Hello) -> list[Action] | None:
+        """Greet the agent again if that may help; return None if it is decided whether it answers.
+
+        An agent that was just starting or ending has closed the connection of the greeting without
+        an answer, and one that refuses may accept another greeting. `hello` is the first greeting
+        of every slot.
+        """
+        match event:
+            case ClosedEarly():
+                self.closes_early = True
+            case Disconnected() if not self.is_open:
+                self._greeting_is_lost = self.state is SessionState.CONNECTING
+            case ControlConnected():
+                self.closes_early = False
+                if self.state is SessionState.CONNECTING and self._greeting_is_lost:
+                    self._greeting_is_lost, self._was_greeted_again = False, True
+                    return [self.greet(hello)]
+            case MessageReceived(_, Refused() as refused, _, ended) if self.state in GREETED:
+                return self._greet_again(refused, hello, holder_has_ended=ended) or None
+            case _:
+                return None
+        return []
+
+    def _greet_again(
+        self, refused: Refused, hello: Hello, *, holder_has_ended: bool
+    ) -> list[Action]:
+        """Greet an agent that has refused again if that may help; do nothing if it may not.
+
+        `holder_has_ended` says whether the launcher that has the agent is known to have ended.
+        """
+        last = self._hello or hello
+        if OLDEST_PROTOCOL <= refused.protocol < last.protocol:
+            return [self.greet(replace(last, protocol=refused.protocol))]
+        if holder_has_ended and refused.holder and last.succeeds != refused.holder:
+            return [self.greet(replace(last, succeeds=refused.holder))]
+        self._refusals += 1
+        if self._refusals >= self.slots:  # after a whole round; the next one begins
+            self._refusals = 0
+            return []
+        self.step(Step.NEXT_SLOT)
+        self._other_slots.append(self.address)
+        self.address = self._other_slots.popleft()
+        return [Redial(self.node), self.greet(hello)]
+
+    # ------------------------------------------------------------ requests and answers
+
+    def query(self, blobs: Iterable[BlobInfo]) -> Send:
+        """Ask which of these blobs the node lacks."""
+        self._needed = {blob.digest: blob for blob in blobs}
+        self._unanswered[Missing] += 1
+        return Send(self.node, Query(tuple(self._needed)))
+
+    def _upload(self, lacking: Iterable[str]) -> None:
+        """Begin to upload the blobs that the node lacks."""
+        unknown = [digest for digest in lacking if digest not in self._needed]
+        if unknown:
+            raise RemoteProtocolError(
+                f"it says that it lacks {unknown[0][:12]}, which it was not asked about"
+            )
+        self.upload = Upload(self._needed[digest] for digest in dict.fromkeys(lacking))
+
+    def due_chunks(self, window: int) -> list[SendChunk]:
+        """Return the chunks for which the window has room; the caller sends them now."""
+        due = self.upload.due(window)
+        self._unanswered[Stored] += len(due)
+        return [SendChunk(self.node, *chunk) for chunk in due]
+
+    def awaits(self, message: Control) -> bool:
+        """Note that the agent lives; return whether the message concerns the present work.
+
+        It does not if it answers an abandoned request or a greeting that was repeated.
+        """
+        self.pinged_s = None
+        if isinstance(message, Welcome):
+            is_second = self._was_greeted_again and self.state is not SessionState.CONNECTING
+            if self.was_lost or is_second:
+                return False
+        kind = type(message)
+        if self._unanswered[kind]:
+            self._unanswered[kind] -= 1
+            if self._abandoned[kind]:
+                self._abandoned[kind] -= 1
+                return False
+        return self.state is not SessionState.FAILED
+
+    def refuses_blobs(self) -> bool:
+        """Whether a failure answers the latest request about blobs; it has no other answer."""
+        for kind in (Missing, Stored):
+            if self._unanswered[kind] > self._abandoned[kind]:
+                self._unanswered[kind] -= 1  # at most one is outstanding, which this answers
+                return True
+        return False
+
+    @property
+    def may_be_renewed(self) -> bool:
+        """Whether later answers can be matched with their requests.
+
+        They cannot if one of the requests was answered with a failure.
+        """
+        return self.state is not SessionState.FAILED or not self._unanswered.total()
+
+    def abandon(self) -> None:
+        """Expect no answers to earlier requests; those that still arrive are ignored."""
+        self._abandoned = Counter(self._unanswered)
+
+    # ------------------------------------------------------------ deadlines
+
+    def expect(self, by_s: float, overdue_reason: str = "") -> None:
+        """Expect the end of the present state by a time; the clause says what is late then."""
+        self.deadline_s, self.overdue_reason = by_s, overdue_reason
+
+    def ping(self, now_s: float) -> Send:
+        """Ask the agent for a sign of life."""
+        if self.pinged_s is None:
+            self.pinged_s = now_s
+        return Send(self.node, Ping())
+
+    def excuse(self, until_s: float, now_s: float) -> None:
+        """Do not count the silence before `now_s`, and no deadline before `until_s`."""
+        if self.pinged_s is not None:
+            self.pinged_s = now_s
+        if self.deadline_s is not None:
+            self.deadline_s = max(self.deadline_s, until_s)
 
 
 def blocks_of(sessions: Iterable[Session]) -> dict[str, int]:

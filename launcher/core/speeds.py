@@ -2,8 +2,10 @@
 
 Agents count the seconds and the firings of each phase (`Stats`). Between two measurements, a node's
 seconds per frame divided by the predicted ones are the factor by which it is slower. The median of
-the last measurements is used, so that a single disturbed one changes nothing. A plan may already
-assume factors (`Blueprint.slower`); measured factors are multiplied by those.
+the last measurements is used, so that a single disturbed one changes nothing. A node with little
+to do under a CPU quota computes for moments without a stop, and would not if it had more to do, so
+no node is taken to be faster than its quota allows (`Stats.phase_s`). A plan may already assume
+factors (`Blueprint.slower`); measured factors are multiplied by those.
 
 Only the differences between nodes matter: if all are twice as slow as the cost model predicts, no
 other assignment of layers is better. Factors are therefore divided by their geometric mean before
@@ -40,6 +42,10 @@ changes because of speeds, so that trying a slow node again causes no additional
 
 KEPT_EVERY_S = 600.0
 """How often the times of phases in the stream are kept for later runs, while a plan stays."""
+
+DOUBTED = 2.0
+"""The factor between rehearsed and planned times from which a board's figures are doubted: those of
+undisturbed boards predict networks better than that."""
 
 DISTURBED = 1.5
 """A node whose phases took longer or shorter than in the rehearsal by this factor was disturbed by
@@ -79,10 +85,12 @@ class Speeds:
             fired = {phase: stats.firings[phase] - before.firings[phase] for phase in own}
             if min(fired.values()) < FIRINGS_EACH:
                 continue
-            measured += sum(
+            took_s = sum(
                 (stats.busy_s[phase] - before.busy_s[phase]) / times
                 for phase, times in fired.items()
             )
+            alone_s = [stats.phase_s[phase] for phase in own] if stats.phase_s else [0.0]
+            measured += max(took_s, sum(alone_s) if all(alone_s) else 0.0)
             assumed += sum(predicted_s[phase] for phase in own)
             before_of[network] = stats
         if assumed > 0:
@@ -156,6 +164,16 @@ def in_stream(deployed: Deployed, stats: Stats | None) -> Deployed | None:
         return None
     took = sum(stats.phase_s) / max(sum(deployed.phase_s), 1e-12)
     return replace(deployed, phase_s=stats.phase_s) if 1 / DISTURBED < took < DISTURBED else None
+
+
+def doubted(blueprint: Blueprint, deployed: Mapping[str, Deployed]) -> set[str]:
+    """Return the nodes whose rehearsal took `DOUBTED` times as long as planned, or as short."""
+    found = set()
+    for node, each in deployed.items():
+        planned_s, took_s = sum(blueprint.phase_s.get(node, ())), sum(each.phase_s)
+        if planned_s and took_s and not 1 / DOUBTED < took_s / planned_s < DOUBTED:
+            found.add(node)
+    return found
 
 
 def largest_change(factors: Factors, others: Factors) -> float:

@@ -18,9 +18,10 @@ If the network keeps state from frame to frame, the state is among its results. 
 result therefore holds the state with which the next epoch begins: a checkpoint of one frame,
 however many frames are in flight.
 
-Frames are pushed into the stream, and may be withdrawn before they are sent
-(`launcher.core.intake`). The stream counts the frames that it sends, 0, 1, 2, …, and keeps the
-number under which each was pushed until the user has taken its result.
+Frames are pushed into the stream, whose number need not be known in advance: a camera runs until it
+is switched off. A frame that was pushed waits until it is sent, or is withdrawn before that; the
+program bounds how many frames wait (`Intake`). The stream counts the frames that it sends, 0, 1, 2,
+…, and keeps the number under which each was pushed until the user has taken its result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from enum import Enum
 from typing import Generic, TypeVar, cast
 
 from launcher.core.blueprint import WHOLE, Blueprint, Dealing
-from launcher.core.intake import ENDLESS, Intake
 from nodes.core.deployment import described, fits
 from nodes.core.fifo import Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -169,7 +169,7 @@ class FrameSink(Generic[Payload]):
         frames = self._dealing.dealt(self._dealing.channel_copy(channel.number), self.frames)
         if header.frame >= frames:
             raise RemoteProtocolError(
-                f"{described(channel)}: frame {header.frame} came, and the stream has {frames}"
+                f"{described(channel)}: frame {header.frame} arrived, but the stream has {frames}"
             )
         self._inlets[channel.number].put(header.frame, payload)
         self._count_complete()
@@ -227,12 +227,59 @@ class FrameSink(Generic[Payload]):
         ]
 
 
+ENDLESS = 1 << 62
+"""The number of frames of a stream while it is not known: more than any run streams."""
+
+
+class Intake:
+    """The frames of one stream. `frames` is an upper bound, and exact after `end`.
+
+    It does not count frames that were withdrawn.
+    """
+
+    def __init__(self, frames: int = ENDLESS) -> None:
+        self.frames = frames
+        self.withdrawn = 0
+        self._pushed = 0
+        self._next = 0
+
+    def push(self, frames: int) -> None:
+        """`frames` in all have been pushed so far."""
+        self._pushed = frames
+
+    def end(self) -> None:
+        """No frame comes after those that were pushed."""
+        self.frames = self.offered
+
+    @property
+    def waiting(self) -> int | None:
+        """The next frame to send, if there is one."""
+        return self._next if self._next < self._pushed else None
+
+    @property
+    def offered(self) -> int:
+        """The number of frames to send so far, without those withdrawn."""
+        return self._pushed - self.withdrawn
+
+    def take(self) -> int:
+        """Note that the waiting frame is sent."""
+        self._next += 1
+        return self._next - 1
+
+    def withdraw(self) -> None:
+        """Note that the waiting frame is not to be sent."""
+        self._next += 1
+        self.withdrawn += 1
+        if self.frames != ENDLESS:
+            self.frames -= 1
+
+
 class StreamState(Enum):
     """Whether frames may flow."""
 
     PENDING = "no epoch has begun"
     LIVE = "an epoch streams"
-    HALTED = "the epoch is given up, and the next one has not begun"
+    HALTED = "the epoch is abandoned, and the next one has not begun"
 
 
 class RunStream(Generic[Payload]):

@@ -34,7 +34,6 @@ from launcher.core.events import (
     Action,
     AgentExited,
     Begin,
-    ClosedEarly,
     Consented,
     ControlConnected,
     DataConnected,
@@ -57,21 +56,15 @@ from launcher.core.events import (
     Unplannable,
 )
 from launcher.core.improving import Improver
-from launcher.core.intake import ENDLESS
-from launcher.core.preloading import Preloading
+from launcher.core.preloading import PRELOADED, Preloading
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
-from launcher.core.roll import (
-    Absence,
-    Absences,
-    greet,
-    greet_again,
-    greet_over_new_connection,
-)
+from launcher.core.roll import Absence, Absences
 from launcher.core.rollout import Rollout
 from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
 from launcher.core.session import Contact, Session, SessionState, Step
-from launcher.core.speeds import KEPT_EVERY_S, in_stream
+from launcher.core.speeds import KEPT_EVERY_S, doubted, in_stream
+from launcher.core.stream import ENDLESS
 from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
 from launcher.errors import BadInputError, BarredError, LauncherError
 from nodes.core.engines import EngineLackingError, resolve
@@ -84,10 +77,10 @@ from nodes.protocol.messages import (
     Control,
     Deployed,
     Failed,
+    GetFigures,
     GetStats,
     Hello,
     Missing,
-    Ping,
     Prepared,
     Progress,
     Refused,
@@ -98,12 +91,10 @@ from nodes.protocol.messages import (
     Welcome,
     is_understood,
 )
+from nodes.protocol.schema import has_message
 
 SUSPECT = 2.0
 """Strikes for a node that is excluded because of its disputes with others."""
-
-PRELOADED = (SessionState.RUNNING, SessionState.IDLE)
-"""The states of a node that is brought the subnets of a better plan."""
 
 NEVER_DEPLOYED = 0
 """No epoch has this number. A `Stop` of it frees what a node has loaded ahead."""
@@ -144,6 +135,8 @@ class Supervisor:
         self.life = RunLife()
         self._absent = {contact.name: contact.absence for contact in contacts if contact.absence}
         self._absences = Absences(self.sessions)
+        self._doubted: set[str] = set()
+        """The nodes that are to measure their boards again after the run."""
         self._hello = hello
         self._limits = limits
         self._watch = Watch(self.sessions, limits)
@@ -184,7 +177,9 @@ class Supervisor:
     @property
     def may_do_without(self) -> bool:
         """Whether, at present, the run can survive the loss of a node."""
-        return self._may_recover
+        if self.life.has_streamed:
+            return self._limits.recovery.enabled
+        return self._limits.starts_with_available
 
     @property
     def deadline_s(self) -> float | None:
@@ -203,7 +198,8 @@ class Supervisor:
         actions = self._launcher_was_away(away_s, patient_s) if away_s else []
         actions += self._dispatch(event, patient_s)
         self._clock.due_s = self._due_s
-        return actions
+        end = next((action for action in actions if isinstance(action, End)), None)
+        return actions if end is None else self._end(actions, end)
 
     def _dispatch(self, event: Event, now_s: float) -> list[Action]:
         match event:
@@ -225,10 +221,10 @@ class Supervisor:
             case Unplannable():
                 return self._unplannable(event, now_s)
             case Consented():
-                may_ask = self._may_recover and self._preloading is None
+                may_ask = self.may_do_without and self._preloading is None
                 return self._improver.consent(self._members) if may_ask else []
             case Abandoned(error):
-                return self._end(error)
+                return [End(error)]
             case Tick():
                 return self._tick(now_s)
             case _:
@@ -238,21 +234,19 @@ class Supervisor:
                 return self._from_lost(session, event, now_s)
 
     def _from_present(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
+        if (again := session.repeat_greeting(event, self._hello)) is not None:
+            return again
         match event:
-            case MessageReceived(_, Failed() as failure) if self._refuses_blobs(session, failure):
+            case MessageReceived(_, Failed() as failure) if (
+                self._preloading is not None and self._preloading.is_refusal(session, failure)
+            ):
                 return self._keep_plan(session, failure, now_s)
-            case MessageReceived(_, _, host):
-                session.host = host or session.host
+            case MessageReceived():
                 return self._receive(session, event, now_s)
             case MessageMalformed(_, reason):
                 return self._breach(session, reason, now_s)
             case DataConnected(node):
                 self._watch.data_connected(node)
-                return []
-            case ControlConnected():
-                return greet_over_new_connection(session, self._hello)
-            case ClosedEarly():
-                session.closes_early = True
                 return []
             case NotAdmitted(_, error, final):
                 if session.welcome is not None:
@@ -264,6 +258,8 @@ class Supervisor:
                 return self._disconnected(session, now_s)
             case AgentExited():
                 return self._exited(session, event, now_s)
+            case _:
+                return []
 
     def _from_lost(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
         """Ignore a lost node's events unless they show that it is back."""
@@ -276,7 +272,7 @@ class Supervisor:
                 return self._receive_from_lost(session, event, now_s)
             case AgentExited():
                 self._returns.process_ended(session.node)
-                return self._end_if_nobody_can_return(now_s)
+                return self._recoverer.end_if_nobody_can_return(now_s)
             case NotAdmitted(_, error, final):
                 return self._barred_from_lost(session, error, now_s, final=final)
             case DoorShut(_, tried):
@@ -299,14 +295,10 @@ class Supervisor:
             self._returns.note_unusable(session.node, now_s, is_barred=True)
         if session.why_lost == str(error):
             return []
-        session.why_lost = str(error)
+        session.stay_lost(str(error))
         self._absences.note(session, has_streamed=self.life.has_streamed)
         notice = Notice(str(error), "warning", (session.node,))
-        return [notice, *self._end_if_nobody_can_return(now_s)]
-
-    def _end_if_nobody_can_return(self, now_s: float) -> list[Action]:
-        hopeless = self._recoverer.error_if_nobody_can_return(now_s)
-        return [] if hopeless is None else self._end(hopeless)
+        return [notice, *self._recoverer.end_if_nobody_can_return(now_s)]
 
     def _receive_from_lost(
         self, session: Session, event: MessageReceived, now_s: float
@@ -317,7 +309,7 @@ class Supervisor:
             self._absences.came(session.node, now_s)
             self._recoverer.node_returned(now_s)
             return actions + self._improver.node_returned(session, self._members, now_s)
-        return actions + self._end_if_nobody_can_return(now_s)
+        return actions + self._recoverer.end_if_nobody_can_return(now_s)
 
     @property
     def _due_s(self) -> float | None:
@@ -337,12 +329,6 @@ class Supervisor:
         if self.life.state in WITHOUT_PLAN:
             return session.state is not SessionState.CONNECTING
         return session in self._rollout.members
-
-    @property
-    def _may_recover(self) -> bool:
-        if self.life.has_streamed:
-            return self._limits.recovery.enabled
-        return self._limits.starts_with_available
 
     @property
     def _all_taken(self) -> bool:
@@ -384,14 +370,14 @@ class Supervisor:
         self._absences.begin(now_s)
         self._rolled_out_s = now_s
         for session in self.sessions.values():
-            session.deadline_s = now_s + self._limits.patience_s([session])
+            session.expect(now_s + self._limits.patience_s([session]))
         known = [
             (self.sessions[node], BadInputError(absence)) for node, absence in self._absent.items()
         ]
         return [
             StageProgress("connecting", 0, len(self._members)),
             *(
-                greet(session, self._hello)
+                session.greet(self._hello)
                 for node, session in self.sessions.items()
                 if node not in self._absent
             ),
@@ -399,17 +385,11 @@ class Supervisor:
         ]
 
     def _receive(self, session: Session, event: MessageReceived, now_s: float) -> list[Action]:
-        session.pinged_s = None
         message, state = event.message, session.state
-        if not self._is_awaited(session, message):
+        if not session.awaits(message) or self._is_stale(message):
             return []
-        if isinstance(message, Refused) and state is SessionState.CONNECTING:
-            ended = event.holder_has_ended
-            again = greet_again(session, message, self._hello, holder_has_ended=ended)
-            if again:
-                return again
         try:
-            session.receive(message)
+            session.receive(message, event.host)
             match message:
                 case Welcome():
                     return self._welcomed(session, message, now_s)
@@ -419,19 +399,16 @@ class Supervisor:
                     return self._received(session, message, now_s)
                 case Failed():
                     return self._failed(session, message, state, now_s)
-                case Stopped(_, stats):
-                    session.stats = stats
-                    session.deadline_s = None
+                case Stopped():
                     return self._finish_if_stopped(now_s)
                 case Stats():
-                    session.stats = message
                     return self._keep_times(now_s) if now_s >= self._keep_at_s else []
-                case _:  # a Pong: the agent lives, which was noted above
+                case _:  # a Pong or late Figures: the agent lives, which was noted above
                     pass
         except RemoteProtocolError as error:
             return self._breach(session, str(error), now_s)
         except BadInputError as error:
-            return self._end(error)
+            return [End(error)]
         return []
 
     def _failed(
@@ -445,14 +422,13 @@ class Supervisor:
                 if s.is_open and s.state is not SessionState.FAILED
             ]
             if said := self._model_faults.note(session, failure.reason, others):
-                return self._end(sentences.unloadable(said))
+                return [End(sentences.unloadable(said))]
         why = sentences.failed(
             session, state, failure.reason, self._progress(state), failure.is_barred
         )
         if not self._needs(session):
             return self._handle_losses([(session, why)], now_s, failed=True)
-        asked = self._watch.suspect(Suspicion(session, failure.peer, why), now_s)
-        return [Send(node, Ping()) for node in asked]
+        return self._watch.suspect(Suspicion(session, failure.peer, why), now_s)
 
     def _received(
         self,
@@ -469,16 +445,6 @@ class Supervisor:
         actions = self._rollout.receive(session, answer, now_s)
         return actions + (self._start(now_s) if self._rollout.is_ready else [])
 
-    def _is_awaited(self, session: Session, message: Control) -> bool:
-        """Whether a message concerns the present work, not work that was abandoned or repeated."""
-        if isinstance(message, Welcome):
-            is_second = session.was_greeted_again and session.state is not SessionState.CONNECTING
-            if session.was_lost or is_second:
-                return False
-        if not session.take_answer(message) or session.state is SessionState.FAILED:
-            return False
-        return not self._is_stale(message)
-
     def _refused(
         self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
@@ -494,9 +460,8 @@ class Supervisor:
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if (why := self._why_unusable(session, welcome)) is not None:
+            session.close()
             return [*self._unusable(session, why, now_s), Send(session.node, session.goodbye)]
-        session.welcome = welcome
-        session.deadline_s = None
         self._watch.begin_pinging(now_s)
         if self.life.state in WITHOUT_PLAN:
             return self._answered(now_s)
@@ -509,7 +474,7 @@ class Supervisor:
     def _answered(self, now_s: float) -> list[Action]:
         """Act on a node's answer to the first greeting, or on its being late, without a plan."""
         self._recoverer.node_returned(now_s)
-        return self._end_on_error(self._recoverer.node_answered(now_s))
+        return self._recoverer.node_answered(now_s)
 
     def _why_unusable(self, session: Session, welcome: Welcome) -> LauncherError | None:
         """The reason why a node cannot be used, by its agent's `Welcome`; None if it can."""
@@ -541,12 +506,13 @@ class Supervisor:
         actions = self._rollout.start()
         is_first = not self.life.has_streamed
         if is_first:
-            self._absences.note_streaming()
+            self._absences.note_streaming(self.blueprint.deployments)
             self._returns.note_streaming(now_s)
         self.life.step(RunStep.START)
         self._loaded_ahead = []
         deployed = {s.node: s.deployed for s in self._members if s.deployed is not None}
         planned = self.blueprint
+        self._doubted |= doubted(planned, deployed)
         self.blueprint = planned.rehearsed({n: each.phase_s for n, each in deployed.items()})
         welcomes = {s.node: s.welcome for s in self._members if s.welcome is not None}
         actions.append(Rehearsed(planned.epoch, deployed, welcomes))
@@ -591,9 +557,6 @@ class Supervisor:
         return self._handle_losses([(session, why)], now_s, failed=True)
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
-        if not session.is_open:
-            session.greeting_is_lost = session.state is SessionState.CONNECTING
-            return []
         if now_s < self._away_until_s:
             return self._greet_all_again(session, now_s)
         if session.state is SessionState.FAILED:
@@ -605,8 +568,7 @@ class Supervisor:
                 [(session, self._loss_error(session, sentences.CLOSED))], now_s
             )
         # The exit code follows, and says more.
-        session.deadline_s = now_s + EXIT_GRACE_S
-        session.overdue_reason = sentences.CLOSED
+        session.expect(now_s + EXIT_GRACE_S, sentences.CLOSED)
         return []
 
     def _exited(self, session: Session, event: AgentExited, now_s: float) -> list[Action]:
@@ -614,18 +576,18 @@ class Supervisor:
             error = self._watch.reported_failure(session)
         else:
             error = sentences.exited(session, event, self._progress(session.state))
-        session.welcome = None  # no process is left to say goodbye to
+        session.close()  # no process is left to say goodbye to
         self._returns.process_ended(session.node)
         return self._handle_losses([(session, error)], now_s)
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
         needed = [session for session in unreached if self._needs(session)]
-        if needed and not self._may_recover:
-            return self._end(sentences.unreachable(needed, self._limits.patience_s(needed)))
+        if needed and not self.may_do_without:
+            return [End(sentences.unreachable(needed, self._limits.patience_s(needed)))]
         absent = [(s, sentences.unreachable([s], self._limits.patience_s([s]))) for s in unreached]
         actions = self._handle_losses(absent, now_s, strikes=0.0)
-        if self.life.is_over:
+        if any(isinstance(action, End) for action in actions):
             return actions
         return [*actions, *self._returns.due(now_s), *self._check_members(now_s)]
 
@@ -642,12 +604,10 @@ class Supervisor:
         if self._watch.suspicion_is_due(now_s):
             return self._judge_suspicions(now_s)
         due = self._recoverer.due(now_s)
-        if isinstance(due, LauncherError):
-            return self._end(due)
         stall_s = self._watch.stall_s(now_s)
         if stall_s is not None:
             return self._stalled(stall_s, now_s)
-        questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
+        questions = self._watch.pings(now_s)
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
         if self._preloading is not None:
@@ -660,7 +620,7 @@ class Supervisor:
         if self.taken < self.frames or self._watch.suspicions:
             return []
         if self.life.is_down:
-            return self._end(None)
+            return [End(None)]
         self.life.step(RunStep.STOP)
         self._watch.expect_no_results()
         self._returns.give_up()
@@ -669,20 +629,45 @@ class Supervisor:
         for session in self._members:
             if session.state is SessionState.RUNNING:
                 session.step(Step.STOP)
-                session.deadline_s = now_s + self._limits.run.silence_timeout_s
+                session.expect(now_s + self._limits.run.silence_timeout_s)
                 actions.append(Send(session.node, Stop(self.blueprint.epoch)))
         return actions + self._finish_if_stopped(now_s)
 
     def _finish_if_stopped(self, now_s: float) -> list[Action]:
         stopped = all(session.state is SessionState.STOPPED for session in self._members)
-        return [*self._keep_times(now_s), *self._end(None)] if stopped else []
+        return [*self._keep_times(now_s), End(None)] if stopped else []
 
-    def _end(self, error: LauncherError | None) -> list[Action]:
+    def _end(self, actions: Sequence[Action], end: End) -> list[Action]:
+        """End the run, as one of the actions demands: say goodbye to all nodes after the others."""
         self.life.step(RunStep.END)
         open_sessions = [
             s for s in self.sessions.values() if s.is_open or s.state is SessionState.RETURNING
         ]
-        return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
+        before = [action for action in actions if not isinstance(action, End)]
+        again = [] if end.error is not None else self._measuring_again(open_sessions)
+        return [*before, *again, *(Send(s.node, s.goodbye) for s in open_sessions), end]
+
+    def _measuring_again(self, sessions: Iterable[Session]) -> list[Action]:
+        """Let boards measure themselves again whose figures the rehearsal has contradicted.
+
+        They do so after the run, and later launches use what they find.
+        """
+        nodes = tuple(
+            session.node
+            for session in sessions
+            if session.node in self._doubted & self.blueprint.deployments.keys()
+            and not session.started_by_us
+            and session.welcome is not None
+            and has_message(session.welcome.protocol, GetFigures)
+        )
+        if not nodes:
+            return []
+        threads = {node: self.blueprint.deployments[node].threads for node in nodes}
+        text = f"{', '.join(nodes)}: much faster or slower than planned; measured again now"
+        return [
+            *(Send(node, GetFigures(threads[node], again=True)) for node in nodes),
+            Notice(text, nodes=nodes),
+        ]
 
     # ------------------------------------------------------------ losses and changes of epochs
 
@@ -703,8 +688,8 @@ class Supervisor:
         if not losses:
             return []
         needed = [loss for loss in losses if self._needs(loss[0])]
-        if needed and not self._may_recover:
-            return self._end(needed[0][1])
+        if needed and not self.may_do_without:
+            return [End(needed[0][1])]
         actions: list[Action] = [] if is_known else self._loss_notices(losses)
         for session, error in losses:
             actions += self._lose(session, error, now_s, strikes, failed=failed)
@@ -716,14 +701,14 @@ class Supervisor:
             return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
-        return actions + self._end_on_error(self._recoverer.node_answered(now_s))
+        return actions + self._recoverer.node_answered(now_s)
 
     def _loss_notices(self, losses: Sequence[Loss]) -> list[Action]:
         """Notices of losses that no notice of a recovery mentions."""
         notices: list[Action] = []
         for session, error in losses:
             if not self._needs(session):
-                goes_on = "it stood by" if session.is_open else "the run goes on without it"
+                goes_on = "it stood by" if session.is_open else "the run continues without it"
                 notices.append(Notice(f"{error}; {goes_on}", "warning", (session.node,)))
             elif not self.life.has_streamed:
                 notices.append(Notice(str(error), "warning", (session.node,)))
@@ -760,13 +745,7 @@ class Supervisor:
         now_s: float,
         dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action]:
-        # A session that answered a request with a failure cannot be renewed: later answers could
-        # not be matched with their requests.
-        broken = [
-            s
-            for s in self.sessions.values()
-            if s.state is SessionState.FAILED and s.unanswered.total()
-        ]
+        broken = [s for s in self.sessions.values() if not s.may_be_renewed]
         failures = [(s, self._watch.reported_failure(s)) for s in broken]
         losses = [*losses, *failures]
         goodbyes = [
@@ -778,26 +757,22 @@ class Supervisor:
         self._improver.cancel()
         goodbyes += self._give_up_preloading()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
-        return goodbyes + self._unless_hopeless(given_up, now_s)
+        return goodbyes + given_up + self._roll_out_better_plan(now_s)
 
     def _halted(self, event: Halted, now_s: float) -> list[Action]:
         found = self._recoverer.halted(event, self.frames, now_s)
-        return self._unless_hopeless(found, now_s)
+        return found + self._roll_out_better_plan(now_s)
 
-    def _end_on_error(self, found: list[Action] | LauncherError) -> list[Action]:
-        return self._end(found) if isinstance(found, LauncherError) else found
-
-    def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
-        if isinstance(found, LauncherError):
-            return self._end(found)
+    def _roll_out_better_plan(self, now_s: float) -> list[Action]:
+        """Deploy the better plan for which the epoch was abandoned, once the stream is halted."""
         better = self._recoverer.take_better_plan()
-        return found if better is None else found + self._roll_out(better, now_s)
+        return [] if better is None else self._roll_out(better, now_s)
 
     def _unplannable(self, event: Unplannable, now_s: float) -> list[Action]:
         found = self._recoverer.unplannable(event.epoch, event.reason, now_s)
         if found is None:
             return [*self._improver.unplannable(event), *self._release(now_s)]
-        return self._end(found) if isinstance(found, LauncherError) else found
+        return found
 
     def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
         blueprint = event.blueprint
@@ -830,9 +805,6 @@ class Supervisor:
         self._improver.cancel()
         change = self._recoverer.change(preloading.change, self.blueprint.epoch, now_s)
         return [*self._keep_times(now_s), *change]
-
-    def _refuses_blobs(self, session: Session, failure: Failed) -> bool:
-        return self._preloading is not None and self._preloading.is_refusal(session, failure)
 
     def _keep_plan(self, session: Session, failure: Failed, now_s: float) -> list[Action]:
         """Abandon the change for which a node cannot store its blobs."""
@@ -867,8 +839,8 @@ class Supervisor:
     def _judge_suspicions(self, now_s: float) -> list[Action]:
         suspicions = self._watch.take_suspicions()
         first = min((s.error for s in suspicions), key=lambda e: not isinstance(e, BarredError))
-        if not self._may_recover or (isinstance(first, BarredError) and not self.taken):
-            return self._end(first)
+        if not self.may_do_without or (isinstance(first, BarredError) and not self.taken):
+            return [End(first)]
         verdict = self._disputes.judge(suspicions, self._members, now_s)
         if verdict.failed:
             failed = [(self.sessions[node], said.error) for node, said in verdict.failed]
@@ -893,8 +865,8 @@ class Supervisor:
         progress = self._progress(SessionState.RUNNING)
         error = sentences.stalled(self._members, stall_s, progress)
         firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
-        if not self._may_recover:
-            return self._end(error)
+        if not self.may_do_without:
+            return [End(error)]
         found = [
             self._disputes.blame_for_stall(node, self._neighbours(node), now_s)
             for number, network in enumerate(self._watch.networks)
@@ -908,7 +880,7 @@ class Supervisor:
         else:
             self._stalled_at, self._stalls = self.taken, 1
         if self._stalls >= STALLS:
-            return self._end(error)
+            return [End(error)]
         nodes = [session.node for session in self._members]
         return self._give_up_epoch([], now_s, (nodes, f"{error}; a new epoch begins on all nodes"))
 
@@ -937,7 +909,7 @@ class Supervisor:
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()
         all_welcome = all(s.welcome is not None for s in self._rollout.members)
-        if all_welcome and not self.life.has_streamed and not self._may_recover:
+        if all_welcome and not self.life.has_streamed and not self.may_do_without:
             self.life.step(RunStep.START)  # it would have
         losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
         return self._handle_losses(losses, now_s, strikes=0.0)

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from launcher.core.events import NetworkProgress, ResultsTaken
+from launcher.core.events import Action, NetworkCounts, ResultsTaken
 from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
@@ -145,7 +145,7 @@ class Watch:
     """Finds sessions that are silent, late or stuck; the supervisor pings and decides."""
 
     def __init__(self, sessions: Mapping[str, Session], limits: Limits) -> None:
-        self.networks: tuple[NetworkProgress, ...] = ()
+        self.networks: tuple[NetworkCounts, ...] = ()
         """The progress of each network that streams its own frames."""
         self._all = sessions
         self._limits = limits
@@ -174,13 +174,10 @@ class Watch:
         """Give agents time to answer after this launcher was stopped."""
         self._next_ping_s = now_s
         for session in self._sessions:
-            if session.pinged_s is not None:
-                session.pinged_s = now_s
-            if session.deadline_s is not None:
-                session.deadline_s = max(session.deadline_s, now_s + AWAY_GRACE_S)
+            session.excuse(now_s + AWAY_GRACE_S, now_s)
 
-    def suspect(self, suspicion: Suspicion, now_s: float) -> list[str]:
-        """Note an agent's report of a failure; returns the nodes to ping now."""
+    def suspect(self, suspicion: Suspicion, now_s: float) -> list[Action]:
+        """Note an agent's report of a failure; ping the node that it accuses."""
         self.suspicions.append(suspicion)
         self._reported[suspicion.session.node] = suspicion
         if self._suspicion_due_s is None:
@@ -188,8 +185,7 @@ class Watch:
         accused = self._all.get(suspicion.peer)
         if accused is None or not accused.is_open or accused.pinged_s is not None:
             return []
-        accused.pinged_s = now_s
-        return [accused.node]
+        return [accused.ping(now_s)]
 
     def reported_failure(self, session: Session) -> LauncherError:
         """The error that an agent has reported in this epoch."""
@@ -252,7 +248,7 @@ class Watch:
         """
         before, self.networks = self.networks, progress.networks
         for number, network in enumerate(self.networks):
-            was = before[number] if number < len(before) else NetworkProgress(0, 0, 0)
+            was = before[number] if number < len(before) else NetworkCounts(0, 0, 0)
             if _is_idle(network):
                 self._stalled_at_s.pop(number, None)
                 self._inquiry_due_s.pop(number, None)
@@ -354,16 +350,12 @@ class Watch:
         accused = (self._all.get(suspicion.peer) for suspicion in self.suspicions)
         return all(s is None or not s.is_present or s.pinged_s is None for s in accused)
 
-    def to_ping(self, now_s: float) -> list[str]:
-        """Return the nodes to ping now, and note that they are pinged."""
+    def pings(self, now_s: float) -> list[Action]:
+        """Ping all agents if it is time."""
         if not is_past(self._next_ping_s, now_s):
             return []
         self._next_ping_s = now_s + self._limits.ping_every_s
-        open_sessions = [session for session in self._sessions if session.is_open]
-        for session in open_sessions:
-            if session.pinged_s is None:
-                session.pinged_s = now_s
-        return [session.node for session in open_sessions]
+        return [session.ping(now_s) for session in self._sessions if session.is_open]
 
     def _silent_at_s(self, session: Session) -> float | None:
         if session.pinged_s is None:
@@ -371,7 +363,7 @@ class Watch:
         return max(session.pinged_s + self._limits.silence_s(session.state), self._common_until_s)
 
 
-def _is_idle(network: NetworkProgress) -> bool:
+def _is_idle(network: NetworkCounts) -> bool:
     """Whether every frame that was offered to a network has its result."""
     return network.taken == network.offered
 

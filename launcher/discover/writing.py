@@ -69,7 +69,7 @@ def with_nodes(text: str, added: Sequence[dict[str, str]], name: str) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     nodes = _value(root, "nodes")
     if not isinstance(before, dict) or not isinstance(nodes, yaml.SequenceNode) or not nodes.value:
-        raise BadInputError(f"{name}: has no list `nodes` with a node in it, behind which to write")
+        raise BadInputError(f"{name}: has no list `nodes` with a node, after which to add others")
     written = _in_flow(text, nodes, added) if nodes.flow_style else _in_block(text, nodes, added)
     expected = before | {"nodes": [*before["nodes"], *added]}
     try:
@@ -77,7 +77,9 @@ def with_nodes(text: str, added: Sequence[dict[str, str]], name: str) -> str:
     except BadInputError:
         after = None
     if after != expected:
-        raise BadInputError(f"{name}: its nodes stand in a form in which none can be added safely")
+        raise BadInputError(
+            f"{name}: its nodes are written in a form to which none can be added safely"
+        )
     return written
 
 

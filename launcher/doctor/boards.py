@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.access import DEFAULT_FOLDER, Access
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
 from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
 from launcher.doctor.conversation import ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
@@ -120,8 +120,8 @@ def judge_board(board: Board, reading: BoardReading) -> list[Finding]:
             Finding(
                 Severity.ERROR,
                 reading.data.address,
-                "The agent's control port can be reached, and its data port cannot "
-                f"({reading.data.reach.value}), so no frame would get there: a firewall lets only "
+                "The agent's control port can be reached, but its data port cannot "
+                f"({reading.data.reach.value}), so no frame would arrive: a firewall lets only "
                 "one of the two through, or only one is forwarded. If it has another number here, "
                 "write that into cluster.yaml (`data:` of the node).",
                 _there(board, f"sudo ufw allow {port}/tcp"),
@@ -171,9 +171,9 @@ def _judge_path(board: Board, path: PathReading, talk: ConversationReading | Non
                 Severity.ERROR,
                 f"the path from {path.interface} to {board.host}",
                 f"Packets longer than {path.largest} bytes vanish, though the MTU here is "
-                f"{path.interface_mtu}: something on the way has a smaller MTU, and the message "
-                "that says so is dropped. Long tensors would hang. Set the smaller MTU here, and "
-                "on every board that talks over this way.",
+                f"{path.interface_mtu}: a hop on the way has a smaller MTU, and the message that "
+                "says so is dropped. Long tensors would hang. Set the smaller MTU here, and on "
+                "every board that uses this path.",
                 f"sudo ip link set dev {path.interface} mtu {path.largest}",
             )
         ]
@@ -183,8 +183,8 @@ def _judge_path(board: Board, path: PathReading, talk: ConversationReading | Non
             Finding(
                 Severity.ERROR,
                 f"the path from {path.interface} to {board.host}",
-                "Short messages pass, and one of 17 KB does not: long packets vanish on the way. "
-                "1280 bytes pass nearly everywhere.",
+                "Short messages pass, but one of 17 KB does not: long packets are lost on the "
+                "way. 1280 bytes pass nearly everywhere.",
                 f"sudo ip link set dev {path.interface} mtu 1280",
             )
         ]
@@ -221,8 +221,8 @@ def _judge_talk(board: Board, talk: ConversationReading, *, is_explained: bool) 
         Finding(
             Severity.ERROR,
             board.address,
-            "Something listens there and does not answer as an agent does: another program, an "
-            "agent that hangs, or a way on which long packets vanish.",
+            "Something listens there but does not answer as an agent does: another program, an "
+            "agent that hangs, or a path that loses long packets.",
             _there(board, f"sudo ss -ltnp 'sport = :{board.address.rpartition(':')[2]}'"),
         )
     ]
@@ -313,7 +313,7 @@ def _judge_memory(board: Board, welcome: Welcome) -> list[Finding]:
         Finding(
             Severity.ERROR if board.needed_bytes is not None else Severity.WARNING,
             f"{board.address}, memory",
-            f"{megabytes(free)} are available there, and {why} {megabytes(wanted)}. End other "
+            f"{megabytes(free)} are available there, but {why} {megabytes(wanted)}. End other "
             f"programs on it, or write `memory: {free * 9 // 10**7}MB` for it into cluster.yaml.",
             _there(board, "ps -eo rss,pid,args --sort -rss | head -n 10"),
         )
@@ -342,7 +342,8 @@ def _judge_link(board: Board, talk: ConversationReading) -> list[Finding]:
             Severity.WARNING,
             f"the link to {board.host}",
             f"It carries {megabytes(talk.bytes_per_s)}/s{said}: a WLAN, a bad cable, another "
-            "transfer, or a slow card in the board. Plan with what it carries, by a profile.",
+            "transfer, or a slow card in the board. Make a profile, so that plans use the "
+            "measured rate.",
             f"csdf-edge partition profile --cluster {shlex.quote(str(board.file))}",
         )
     ]
@@ -359,7 +360,7 @@ def _judge_clock(board: Board, talk: ConversationReading) -> list[Finding]:
             Severity.WARNING,
             f"{board.address}, its steady clock",
             f"It advances {talk.clock_rate:.3f} s per second of this machine's: a virtual machine "
-            "with a bad clock source. Measured times and time limits are off by that.",
+            "with a bad clock source. Measured times and time limits are wrong by this factor.",
             _there(board, "cat /sys/devices/system/clocksource/clocksource0/*_clocksource"),
         )
     ]

@@ -74,7 +74,7 @@ def _judge_pair(launcher: KeysReading, name: str, own: KeysReading, make: str) -
         yield Finding(
             Severity.ERROR,
             str(own.folder.path / "launchers"),
-            f"Node {name!r} admits other launchers, and not this one. The command adds its key; "
+            f"Node {name!r} admits other launchers, but not this one. The command adds its key; "
             "copy the node's folder to it afterwards.",
             make,
         )
@@ -89,8 +89,8 @@ def check_cluster_keys(access: Access, nodes: dict[str, str | None], target: Pat
             Finding(
                 Severity.WARNING,
                 f"{target}, insecure",
-                "There is no encryption and no proof of who is who: everybody who reaches a node "
-                "can run networks there. Remove the line, and make keys.",
+                "There is neither encryption nor authentication: everybody who reaches a node can "
+                "run networks there. Remove the line, and make keys.",
                 f"launch {shlex.quote(str(target))} --make-keys",
             )
         ]

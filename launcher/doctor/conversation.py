@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from launcher.core.clocks import RoundTrip
 from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
 from launcher.core.roll import Greeted
 from launcher.core.session import Contact
@@ -72,26 +73,17 @@ class ConversationReading:
     clock_error: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClockAnswer:
-    """The agent's clock at some moment between `asked_s` and `answered_s` on ours."""
-
-    asked_s: float
-    said_s: float
-    answered_s: float
-
-
-def compare_clocks(before: ClockAnswer, after: ClockAnswer) -> tuple[float | None, float]:
+def compare_clocks(before: RoundTrip, after: RoundTrip) -> tuple[float | None, float]:
     """Return the seconds that the agent's clock advances in one of ours, and the largest error.
 
     When in its round trip an answer was given is unknown, and on a busy machine a trip can be long.
     The rate is None if no time passed between the two trips.
     """
-    between_s = after.asked_s - before.answered_s
+    between_s = after.sent_s - before.back_s
     if between_s <= 0:
         return None, 0.0
-    unknown_s = sum(answer.answered_s - answer.asked_s for answer in (before, after)) / 2
-    rate = (after.said_s - before.said_s) / (between_s + unknown_s)
+    unknown_s = (before.took_s + after.took_s) / 2
+    rate = (after.there_s - before.there_s) / (between_s + unknown_s)
     return rate, rate * unknown_s / between_s
 
 
@@ -176,12 +168,12 @@ class _Talk:
         began_s = time.monotonic()
         return None if self.ask(Ping(), (Pong,)) is None else time.monotonic() - began_s
 
-    def _clock(self, number: int) -> ClockAnswer | None:
+    def _clock(self, number: int) -> RoundTrip | None:
         asked_s = time.monotonic()
         answer = self.ask(GetTrace(number), (Traced,))
         if not isinstance(answer, Traced):
             return None
-        return ClockAnswer(asked_s, answer.now_s, time.monotonic())
+        return RoundTrip(asked_s, answer.now_s, time.monotonic())
 
     def _transfer(self) -> tuple[float | None, str]:
         """Send chunks for `TRANSFER_S` seconds; return the bytes per second, and a failure.
@@ -195,7 +187,8 @@ class _Talk:
         sent = stored = 0
         while True:
             is_time_left = time.monotonic() - began_s < TRANSFER_S
-            while is_time_left and sent < TRANSFER_BYTES and self._may_send(sent, stored):
+            window = min(PUT_WINDOW, 1 + stored // CHUNK_BYTES) * CHUNK_BYTES
+            while is_time_left and sent < TRANSFER_BYTES and sent - stored < window:
                 self._connections.send(self._node, Put(blob, sent, data))
                 sent += CHUNK_BYTES
             if stored == sent:
@@ -204,9 +197,5 @@ class _Talk:
             if isinstance(answer, Failed):
                 return None, answer.reason
             if answer is None:
-                return None, "it does not answer while it is sent something"
+                return None, "it does not answer while data are sent to it"
             stored += CHUNK_BYTES
-
-    @staticmethod
-    def _may_send(sent: int, stored: int) -> bool:
-        return (sent - stored) // CHUNK_BYTES < min(PUT_WINDOW, 1 + stored // CHUNK_BYTES)

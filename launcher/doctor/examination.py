@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import wait
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,9 @@ from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
 from launcher.doctor.this_machine import LIMIT_S, NAME, examine_this_machine
 from launcher.errors import BadInputError, LauncherError
+from launcher.files import PROFILES, SIMPLIFIED, user_cache
 from launcher.plan.files import CLUSTER, is_plan, no_target, read_plan
+from launcher.threads import in_thread
 from nodes.doctor.disk import judge_folder, read_folder
 from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity
 from nodes.doctor.performing import perform
@@ -47,18 +49,18 @@ def examine(target: Path) -> Examination:
     own: tuple[Check[None], ...] = (
         Check("cluster file", lambda _: check_cluster_file(path)),
         Check("disk of results", lambda _: _check_results(cluster), limit_s=20.0),
+        Check("disk of caches", lambda _: _check_caches(), limit_s=20.0),
         Check("keys", lambda _: check_cluster_keys(cluster.access, addresses, path)),
     )
     facts: dict[str, dict[str, str]] = {board.node.name: {} for board in boards}
-    groups = _side_by_side(
-        [
-            lambda: examine_this_machine(here),
-            lambda: perform(NAME, own, None),
-            *(partial(_examine_board, board, facts[board.node.name]) for board in boards),
-        ],
-        max(LIMIT_S * max(1, len(here)), BOARD_S),
+    tasks: tuple[Callable[[], list[Checked]], ...] = (
+        lambda: examine_this_machine(here),
+        lambda: perform(NAME, own, None),
+        *(partial(_examine_board, board, facts[board.node.name]) for board in boards),
     )
-    checked += [each for group in groups for each in group]
+    side_by_side = [in_thread(task, "doctor") for task in tasks]
+    wait(side_by_side, max(LIMIT_S * max(1, len(here)), BOARD_S))
+    checked += [each for task in side_by_side if task.done() for each in task.result()]
     return Examination(tuple(checked), {name: each for name, each in facts.items() if each})
 
 
@@ -133,6 +135,18 @@ def _check_results(cluster: Cluster) -> list[Finding]:
     ]
 
 
+def _check_caches() -> list[Finding]:
+    """Check the launcher's folders in the user's cache; the agents' is checked with this machine.
+
+    Without them, a launch works, but measures and searches again each time.
+    """
+    return [
+        finding
+        for name in (PROFILES, SIMPLIFIED)
+        for finding in judge_folder(read_folder(user_cache(name)), 0, "XDG_CACHE_HOME")
+    ]
+
+
 def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
     """Examine one board, and add its facts to `facts`."""
 
@@ -142,32 +156,3 @@ def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
         return judge_board(board, reading)
 
     return perform(board.node.name, [Check("board", run, BOARD_S)], None)
-
-
-def _side_by_side(
-    tasks: Sequence[Callable[[], list[Checked]]], limit_s: float
-) -> list[list[Checked]]:
-    """Perform each task in its own thread; return their results in order.
-
-    Raises what a task raised.
-    """
-    results: list[list[Checked]] = [[] for _ in tasks]
-    failed: list[BaseException] = []
-
-    def run(task: Callable[[], list[Checked]], result: list[Checked]) -> None:
-        try:
-            result.extend(task())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            failed.append(error)
-
-    threads = [
-        threading.Thread(target=run, args=pair, daemon=True)
-        for pair in zip(tasks, results, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(limit_s)
-    if failed:
-        raise failed[0]
-    return results

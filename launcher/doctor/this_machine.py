@@ -13,7 +13,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
 from nodes.core.engines import AUTO
 from nodes.doctor.findings import Checked, Finding, Severity, checked_from_json
 from nodes.host.process import install_command, python_command

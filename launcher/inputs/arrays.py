@@ -25,7 +25,8 @@ import numpy as np
 from cnn.network import Tensor
 from cnn.reading.regular_files import open_regular
 from launcher.errors import BadInputError, LauncherError, reason, shortened
-from launcher.run.runtime import Array, Frame
+from launcher.run.runtime import Frame
+from nodes.protocol.payload import Array
 
 SUFFIXES = (".npy", ".npz")
 
@@ -93,7 +94,7 @@ def _values(file: ByteReader, dtype: np.dtype[np.generic], count: int) -> Array:
     while left:
         data = file.read(min(len(left), _BLOCK_BYTES))
         if not data:
-            raise EOFError("it ends before its data do; was it shortened?")
+            raise EOFError("it ends before its data do; was it truncated?")
         left[: len(data)] = data
         left = left[len(data) :]
     return values
@@ -245,7 +246,7 @@ def read_array(file: ByteReader, most_bytes: int) -> Array:
     count = math.prod(header.shape)
     if count * header.dtype.itemsize > most_bytes:
         raise ValueError(
-            f"it states {count * header.dtype.itemsize} bytes of data; there are or may be "
+            f"it declares {count * header.dtype.itemsize} bytes of data, but has or may have only "
             f"{most_bytes}"
         )
     values = _values(file, header.dtype, count)
@@ -274,8 +275,8 @@ def _archived(
     for tensor in inputs:
         if tensor.name not in names:
             raise BadInputError(
-                f"{path}: has no array {tensor.name!r}, which is an input of the model; "
-                f"add it beside {shortened(', '.join(sorted(names))) or 'none'}"
+                f"{path}: has no array {tensor.name!r}, which is an input of the model; add it to "
+                f"{shortened(', '.join(sorted(names))) or 'none'}"
             )
     members = {}
     for tensor in inputs:
@@ -297,7 +298,7 @@ def _unpacked(member: zipfile.ZipInfo, archive_bytes: int) -> int:
     if member.compress_type not in ratios:
         raise ValueError("it is packed by a method that NumPy does not use")
     if member.file_size > ratios[member.compress_type] * min(member.compress_size, archive_bytes):
-        raise ValueError(f"its array {member.filename!r} states an impossible size")
+        raise ValueError(f"its array {member.filename!r} declares an impossible size")
     return member.file_size
 
 
@@ -327,7 +328,7 @@ def _header(file: ByteReader) -> _Header:
     else:
         shape, is_column_major, dtype = np.lib.format.read_array_header_2_0(head)
     if not all(0 <= length < 1 << 63 for length in shape):
-        raise ValueError("its header states a length that no array has")
+        raise ValueError("its header declares a length that no array has")
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     return _Header(shape, dtype, is_column_major, begin)
@@ -347,7 +348,7 @@ def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
     stored = _Stored(tensor, dtype, frames, inner, header.begin, header.is_column_major)
     if header.begin + stored.size_bytes > size:
         raise ValueError(
-            f"it states {stored.size_bytes} bytes of data and has {size - stored.begin}"
+            f"it declares {stored.size_bytes} bytes of data but has {size - stored.begin}"
         )
     return stored
 
@@ -374,3 +375,9 @@ def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
     data = {"descr": described, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, data)
     return written.getvalue()
+
+
+def npy_parts(array: Array) -> tuple[bytes, memoryview | bytes]:
+    """Return the content of an .npy file of an array: its header, and its values in C order."""
+    values = np.ascontiguousarray(array)
+    return npy_header(array.dtype, array.shape), values.data.cast("B") if values.nbytes else b""

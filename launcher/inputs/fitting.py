@@ -17,10 +17,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from cnn.network import Tensor
-from launcher.config.cluster import InputConfig, PerChannel, Resize
+from launcher.config.network import InputConfig, PerChannel, Resize
 from launcher.errors import BadInputError
-from launcher.inputs.placement import ImagePlacement
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -41,6 +40,22 @@ _FITTED = {
     "stretch": "stretched",
     "letterbox": "letterboxed",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePlacement:
+    """Where a source's image lies in the network's input.
+
+    The pixel (x, y) of the source is at (x · scale_x + left, y · scale_y + top).
+    """
+
+    width: int
+    height: int
+    """The size of the source's image in pixels."""
+    scale_x: float = 1.0
+    scale_y: float = 1.0
+    left: float = 0.0
+    top: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -154,8 +169,8 @@ def _check_resize(config: InputConfig, resize: Resize, where: str) -> None:
     for key in ("pad_color", "scale_up"):
         if key in config.model_fields_set:
             raise BadInputError(
-                f"{where}: {key} has an effect with resize: letterbox only, and this is {resize}; "
-                "remove it, or change resize"
+                f"{where}: {key} has an effect only with resize: letterbox, but resize is "
+                f"{resize}; remove it, or change resize"
             )
 
 
@@ -294,6 +309,16 @@ def _normalise(pixels: Array, wanted: ImageFormat) -> None:
         pixels -= np.array(wanted.mean, np.float32).reshape(shape)
     if any(value != 1 for value in wanted.std):
         pixels /= np.array(wanted.std, np.float32).reshape(shape)
+
+
+def image_size(tensor: Tensor) -> tuple[int, int] | None:
+    """Return the width and height of the images that a network's input takes; None if it takes
+    none."""
+    try:
+        height, width, _, _ = _layout(tensor, None, "")
+    except BadInputError:
+        return None
+    return width, height
 
 
 def _layout(tensor: Tensor, layout: str | None, where: str) -> tuple[int, int, int, int | None]:

@@ -11,21 +11,23 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 
 from cnn.network import Network, Tensor
-from launcher.config.cluster import RANDOM, InputConfig, Resize
 from launcher.config.load import matching_files, unmatched
+from launcher.config.network import RANDOM, InputConfig, Resize
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import SUFFIXES as ARRAY_SUFFIXES
 from launcher.inputs.arrays import ArrayFile, LastArchive, open_arrays
 from launcher.inputs.fitting import ImageFormat, image_format
 from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
 from launcher.inputs.images import read_image, read_pixels
-from launcher.run.runtime import Array, Frame
+from launcher.run.runtime import Frame
+from nodes.protocol.payload import Array
 
 KEPT_BYTES = 64 << 20
 """Decoded inputs that are kept; the others are decoded again when they are needed."""
@@ -141,7 +143,10 @@ def open_inputs(
     `BadInputError`, whose message begins with `where`.
     """
     if config.source is not None:
-        raise BadInputError(f"{where}: a source is streamed, and not read before; name files here")
+        raise BadInputError(
+            f"{where}: only a service streams a source of one network (launch up); name files "
+            "here, or write the source as `input`"
+        )
     tensors = tuple(network.tensors[name] for name in network.inputs)
     if config.is_random:
         items = tuple(
@@ -210,7 +215,8 @@ def _image_format(
 
 
 def _image_item(path: Path, name: str, wanted: ImageFormat) -> Item:
-    return Item(path.name, lambda: {name: read_image(path, wanted)}, lambda: read_pixels(path))
+    picture = None if wanted.channels == 4 else partial(read_pixels, path)
+    return Item(path.name, lambda: {name: read_image(path, wanted)}, picture)
 
 
 def _array_items(path: Path, arrays: ArrayFile) -> Items:

@@ -99,7 +99,7 @@ def check_curves(cluster: Cluster, file: ProfileFile | None) -> None:
         lacking = f"the profile has only single frames of {', '.join(single)}"
     raise cluster.error(
         ("batch",),
-        f"auto goes by measured batches, and {lacking}; measure them with csdf-edge partition "
+        f"auto needs measured batches, but {lacking}; measure them with csdf-edge partition "
         "profile --batch auto --cluster FILE, and plan with that profile, or write a number",
     )
 
@@ -158,8 +158,9 @@ def check_latency(cluster: Cluster, plan: Plan, fill: Callable[[int], float]) ->
     times = "measured times" if plan.times == "measured" else "estimates"
     raise cluster.error(
         ("max_latency",),
-        f"with batch {plan.batch} a frame is predicted to take {_ms(latency_s)}, by {times}, and "
-        f"may take {_ms(bound_s)}; choose {smaller}faster nodes or fewer of them, or allow more",
+        f"with batch {plan.batch} a frame is predicted to take {_ms(latency_s)}, by {times}, but "
+        f"may take only {_ms(bound_s)}; choose {smaller}faster nodes or fewer of them, or allow "
+        "more",
     )
 
 

@@ -11,27 +11,52 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from cnn.subnet import stated_opset
-from launcher.config.cluster import NodeConfig
-from launcher.core.roll import Roll, ThreadShare
+from launcher.config.node import NodeConfig
+from launcher.core.roll import Question, Roll
 from launcher.errors import BadInputError
 from launcher.plan.devices import Facts, is_cpu
 from launcher.plan.machines import THIS_MACHINE, machine_of, sharing_machines
-from launcher.quantities import operations
+from launcher.quantities import counted, operations
 from launcher.run.runtime import ANY_ENGINE, SubnetFiles
 from nodes.core.engines import AUTO, EngineLackingError, resolve
-from nodes.protocol.messages import Welcome
+from nodes.protocol.messages import GetFigures, Welcome
 from partition.plan import Plan
 
 SPARE_CORES = 0.5
 """The part of a core that suffices to serve the network of a board while it computes."""
 
 
-def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[str, ThreadShare]:
+@dataclass(frozen=True, slots=True)
+class ThreadShare:
+    """A node's share of its board's threads.
+
+    It is the node's own number of `threads`, or with 0 an even share of what the board computes
+    with: the nodes of its machine that have their own number take `taken`, and the others, which
+    are `sharing`, the rest.
+    """
+
+    threads: int = 0
+    sharing: int = 1
+    taken: int = 0
+
+    def threads_on(self, welcome: Welcome) -> int:
+        """Return the number of threads of a node whose agent has answered, at least 1."""
+        return self.threads or max(1, (welcome.threads - self.taken) // self.sharing)
+
+    def question(self, welcome: Welcome, *, again: bool = False) -> GetFigures:
+        """Ask a node's board for its figures; `again` if it is to measure itself in any case."""
+        return GetFigures(self.threads_on(welcome), again)
+
+
+def figures_wanted(
+    nodes: Iterable[NodeConfig], names: Collection[str], *, again: bool = False
+) -> dict[str, Question]:
     """Return what to ask the boards of the nodes called `names`, without those whose figures would
-    not be used.
+    not be used. With `again`, they are measured even if they are known.
 
     If all agents are started on this machine, none is asked: they are equally fast, and a plan
     would have to wait for their start.
@@ -41,7 +66,7 @@ def figures_wanted(nodes: Iterable[NodeConfig], names: Collection[str]) -> dict[
         return {}
     shares = thread_shares(nodes)
     return {
-        node.name: shares[node.name]
+        node.name: partial(shares[node.name].question, again=again)
         for node in nodes
         if node.name in names and node.choice == ANY_ENGINE
     }
@@ -77,11 +102,25 @@ def with_boards(facts: Facts, roll: Roll, nodes: Iterable[NodeConfig]) -> Facts:
     nodes, welcomes = tuple(nodes), roll.welcomes
     shares = thread_shares(nodes)
     threads = {name: shares[name].threads_on(welcome) for name, welcome in welcomes.items()}
+    devices = _devices(nodes, welcomes)
+    kinds = {
+        node.name: (
+            welcome.machine,
+            welcome.cores,
+            welcome.engine,
+            node.choice,
+            devices.get(node.name),
+            threads[node.name],
+        )
+        for node in nodes
+        if node.macs_per_s is None and (welcome := welcomes.get(node.name)) is not None
+    }
     return replace(
         facts,
         threads={**facts.threads, **threads},
-        devices={**facts.devices, **_devices(nodes, welcomes)},
+        devices={**facts.devices, **devices},
         figures={**facts.figures, **roll.figures},
+        kinds={**facts.kinds, **kinds},
         opsets={**facts.opsets, **_opsets(nodes, welcomes)},
         serving=facts.serving | _serving(nodes, welcomes, threads),
     )
@@ -143,20 +182,34 @@ def _serving(
     )
 
 
-def described(roll: Roll, threads: Mapping[str, int]) -> Iterable[str]:
+def described(roll: Roll, threads: Mapping[str, int], stated: Mapping[str, float]) -> Iterable[str]:
     """Yield a sentence for each board that was asked: its speed, or why it has no figures.
 
-    If a node without figures computes with several `threads`, another sentence says so.
+    If a node without figures computes with several `threads`, or a node with more than its board
+    has cores, another sentence says so. `stated` has the speeds in cluster.yaml, which are used
+    instead of measured ones.
     """
     for name, greeted in roll.greeted.items():
+        if greeted.welcome is not None and threads.get(name, 1) > greeted.welcome.cores:
+            yield (
+                f"node {name} has threads: {threads[name]} in cluster.yaml, and its board has "
+                f"{counted(greeted.welcome.cores, 'core')}; more threads than cores are slower"
+            )
         if greeted.figures is not None:
             speed, count = 1 / greeted.figures.dense_s_per_mac, greeted.figures.threads
             yield (
                 f"node {name} computes {operations(speed)} multiply-accumulates per second with "
                 f"{count} thread{'s' * (count > 1)}, as its board has measured"
+                + _instead(name, stated)
             )
             continue
         if greeted.no_figures:
             yield f"node {name} is planned by estimates: {greeted.no_figures}"
         if threads.get(name, 1) > 1:
             yield f"node {name} computes with {threads[name]} threads"
+
+
+def _instead(name: str, stated: Mapping[str, float]) -> str:
+    if name not in stated:
+        return ""
+    return f"; cluster.yaml says macs_per_s: {operations(stated[name])}, which is used instead"

@@ -10,10 +10,11 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from launcher.config.access import exposed, opened
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
+from launcher.config.node import NodeConfig
 from launcher.plan.machines import THIS_MACHINE, machine_of, shared_machines
 from launcher.run.runtime import Node
 from nodes.core.engines import AUTO, BUILT_IN_MEMORY
@@ -35,6 +36,11 @@ GPU_THREADS = 16
 computed ResNet50 in the time of 25 to 30 (decision 064); small boards have smaller GPUs."""
 
 
+ALIKE = 1.15
+"""Boards of one kind whose measured speeds differ by at most this factor are planned as equal: two
+measurements of one board differ as much."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts that were measured on a cluster's nodes or reported by their agents, by node.
@@ -47,6 +53,8 @@ class Facts:
     - `figures`: the boards' own measurements.
     - `opsets`: the newest operator set of ONNX that an engine takes, as agents report.
     - `serving`: nodes on which other cores than those that compute serve the network.
+    - `kinds`: all that makes boards as fast as each other if nothing disturbs them: processor,
+      engine, threads. Nodes whose speed the user states have no kind.
     """
 
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +65,44 @@ class Facts:
     figures: Mapping[str, BoardFigures] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
     serving: frozenset[str] = frozenset()
+    kinds: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of several nodes whose boards are of one kind and, by their figures, equally fast.
+
+        A node without figures belongs to the group of its kind if there is only one.
+        """
+        found: list[tuple[str, ...]] = []
+        for kind in dict.fromkeys(self.kinds.values()):
+            members = [name for name, own in self.kinds.items() if own == kind]
+            unknown = [name for name in members if name not in self.figures]
+            known = [name for name in members if name in self.figures]
+            known.sort(key=self._s_per_mac)
+            groups: list[list[str]] = []
+            for name in known:
+                if groups and self._s_per_mac(name) <= ALIKE * self._s_per_mac(groups[-1][0]):
+                    groups[-1].append(name)
+                else:
+                    groups.append([name])
+            if len(groups) <= 1:
+                groups = [known + unknown]
+            found += [tuple(group) for group in groups if len(group) > 1]
+        return tuple(found)
+
+    def _s_per_mac(self, name: str) -> float:
+        return self.figures[name].dense_s_per_mac
+
+    def shared_figures(self) -> dict[str, BoardFigures]:
+        """Return the figures to plan with: boards that are alike have the medians of theirs."""
+        found = dict(self.figures)
+        for group in self.alike:
+            measured = [asdict(self.figures[name]) for name in group if name in self.figures]
+            if measured:
+                middle = {key: median(each[key] for each in measured) for key in measured[0]}
+                middle["threads"] = measured[0]["threads"]
+                found |= dict.fromkeys(group, BoardFigures(**middle))
+        return found
 
     def nodes(self, cluster: Cluster) -> tuple[NodeConfig, ...]:
         """Return the nodes of `cluster.yaml`, with facts for what it leaves open."""
@@ -126,6 +172,7 @@ def _devices(
     here = [node for node in nodes if machine_of(node) == THIS_MACHINE]
     cores = _shared_cores(here) if here else 1
     shared = shared_machines(nodes)
+    known = facts.shared_figures()
     devices = []
     for node in nodes:
         declared = facts.engine_memory.get(node.name) or BUILT_IN_MEMORY.get(
@@ -155,7 +202,7 @@ def _devices(
             engine_overhead=EngineOverhead(**asdict(declared)),
             threads=threads_of(node),
         )
-        if (figures := facts.figures.get(node.name)) is not None:
+        if (figures := known.get(node.name)) is not None:
             measured = MeasuredFigures(**asdict(figures))
             device = with_figures(device, measured, own_speed=node.macs_per_s is not None)
         devices.append(device)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
+from launcher.config.node import NodeConfig
 from launcher.errors import BadInputError
 from launcher.plan.devices import NO_FACTS, Facts
 from launcher.run.runtime import ANY_ENGINE

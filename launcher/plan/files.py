@@ -30,7 +30,7 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite, from_data, to_data
 from launcher.config.kinds import file_names
 from launcher.config.load import Cluster, is_file_name
-from launcher.config.mistakes import suggestion
+from launcher.config.mistakes import no_such, suggestion
 from launcher.config.redaction import without_secrets
 from launcher.config.source import source_text
 from launcher.errors import BadInputError, reason
@@ -122,8 +122,7 @@ def check_assignment(saved: SavedPlan, network: Network, nodes: Iterable[str]) -
     names = tuple(nodes)
     for node in saved.groups:
         if node not in names:
-            close = suggestion(node, names) or f"; the nodes are {', '.join(names)}"
-            raise saved.error(node, f"there is no node {node!r}{close}")
+            raise saved.error(node, no_such("node", node, names))
     for layer in saved.assignment:
         if layer not in network.layer:
             raise saved.error(

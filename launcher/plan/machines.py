@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
 from nodes.protocol.addresses import host_of, is_loopback_host
 
 THIS_MACHINE = "this machine"

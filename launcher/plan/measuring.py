@@ -32,7 +32,7 @@ from launcher.plan.files import SavedPlan
 from launcher.plan.planner import Planner, configured, watched
 from launcher.plan.profile.bench import Bench, bench_options, whole_copy
 from launcher.plan.profile.choice import (
-    Choice,
+    MeasuredPlans,
     Shape,
     candidates,
     measured_plan,
@@ -71,7 +71,7 @@ from partition.pricing.memory_budget import START_UP_BYTES
 ROUNDS = (3, 1, 1)
 """The most new plans that are measured after each search."""
 
-NOT_MEASURED = "watts were not measured; those of cluster.yaml hold"
+NOT_MEASURED = "watts were not measured; those of cluster.yaml are used"
 
 LADDER = (2, 4, 8, 16, 32)
 """The numbers of frames per firing that are measured for `batch: auto`."""
@@ -87,6 +87,9 @@ FIRINGS = 10
 
 ANY_HOST = ""
 """The host of a kind of nodes that may be on any machine."""
+
+START_S = 60.0
+"""The shortest timeout for agents that `launch` starts here, because all start at once."""
 
 MOST_S = 120.0
 """Seconds after which no further plan is measured."""
@@ -290,7 +293,7 @@ class Profiling:
             by = configured(cluster.config.ga, strategy or cluster.config.strategy)
             return asked.find(problem, self.bench.progress, by).plan
 
-        fill = fill_s(cluster, is_pushed=cluster.config.is_stream)
+        fill = fill_s(cluster, is_pushed=cluster.config.has_source)
         try:
             _, self.choice = choose(cluster, in_batches, fill)
         except BadInputError:  # the measurements are kept, so that other bounds can be tried
@@ -304,7 +307,8 @@ class Profiling:
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
         nodes, who = self.planner.nodes, self._identity
-        self.taken.links = measure_machines(self.bench, nodes, who, self.cache, again=self.again)
+        found = measure_machines(self.bench, nodes, who, self.cache, again=self.again)
+        self.taken.links = len(found)
         return kept_links(who, self.cache)
 
     def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
@@ -314,7 +318,7 @@ class Profiling:
         problem = self.planner.problem(measured=self._batched(self._profile(profile.links)))
         return self.planner.made_again(problem, plan)
 
-    def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
+    def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, MeasuredPlans]:
         """Measure the subnets of the best plans, and choose among these by the measurements.
 
         The rounds start with the times of layers and whole copies only, so that a repetition finds
@@ -357,7 +361,7 @@ class Profiling:
         measured = self.planner.problem(measured=self._batched(self._profile(links)))
         made = [self.planner.made_again(measured, plan) for plan in plans.values()]
         final = ranked(measured, made)
-        choice = Choice(
+        choice = MeasuredPlans(
             made_for=self.planner.question(measured, strategy.name),
             strategy=strategy.name,
             plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
@@ -388,7 +392,9 @@ class Profiling:
             f"{name}: {meters.get(self._kind[name], 'measured earlier')}" for name in known
         )
 
-    def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
+    def _file(
+        self, links: tuple[LinkProfile, ...], choice: MeasuredPlans | None = None
+    ) -> ProfileFile:
         return ProfileFile(
             model=self._model.network.name,
             model_digest=self._model.digest,
@@ -468,6 +474,7 @@ def measure(
     `LauncherError` if a node cannot be used or fails.
     """
     planner = Planner(cluster, model)
+    starts = any(node.address is None for node in cluster.config.nodes)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         agents = stack.enter_context(ExitStack())
@@ -476,9 +483,10 @@ def measure(
             agents.close()
             nodes = nodes_of(cluster, planner.facts)
             runner = agents.enter_context(runtime(nodes))
-            return Bench(runner, nodes, folder, bench_options(cluster), progress)
+            options = bench_options(cluster.config.run, START_S if starts else 0.0)
+            return Bench(runner, nodes, folder, options, progress)
 
-        wanted = figures_wanted(planner.nodes, {node.name for node in planner.nodes})
+        wanted = figures_wanted(planner.nodes, {node.name for node in planner.nodes}, again=again)
         bench = start(planner)
         roll = bench.call_roll(wanted)
         planner = _knowing(planner, roll)
@@ -489,7 +497,8 @@ def measure(
         planner = replace(planner, facts=Facts(engines=chosen, threads=planner.facts.threads))
         if engines:  # the agents may have been restarted, and compute with the chosen engines
             bench = start(planner)
-            roll = bench.call_roll({n: each for n, each in wanted.items() if n not in engines})
+            known = wanted.keys() - engines.keys()
+            roll = bench.call_roll(figures_wanted(planner.nodes, known))
         planner = _knowing(planner, roll)
         profiling = Profiling(
             planner, bench, roll, cache, again, most_s, alike, engines, renew=lambda: start(planner)

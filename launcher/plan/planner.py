@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
+from statistics import median
 from types import MappingProxyType
 
 from cnn.errors import CnnError
@@ -24,16 +25,17 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
 from ga.auto import ALONE_MARGIN, HURRIED, Auto
 from ga.strategies import find_strategy
-from launcher.config.cluster import GaConfig, NodeConfig
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
+from launcher.config.node import NodeConfig
+from launcher.config.tuning import GaConfig
 from launcher.config.units import AUTO_BATCH
 from launcher.errors import BadInputError, LacksRoomError
 from launcher.plan.batch_size import BatchChoice, check_curves, check_latency, choose, fill_s
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.profile.choice import Choice, Decided, made_for, measured_plan
+from launcher.plan.profile.choice import Decided, MeasuredPlans, made_for, measured_plan
 from launcher.plan.profile.file import KeptPlan, NodeIdentity, NodeTimes, ProfileCache, ProfileFile
 from launcher.plan.profile.links import identities, kept_links
 from launcher.plan.profile.use import engine_reasons, profile_file, profiled, with_own_watts
@@ -45,13 +47,29 @@ from nodes.protocol.messages import Deployed, Welcome
 from partition.alone import fullest_bytes, plan_alone
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
-from partition.measured.profiles import LinkProfile, NodeProfile, Profile, measured_part
-from partition.objective import PERIOD_FIRST
+from partition.measured.profiles import (
+    LinkProfile,
+    NodeProfile,
+    Profile,
+    measured_factor,
+    measured_part,
+    pooled,
+    sharing,
+)
+from partition.objective import PERIOD_FIRST, WITHIN
 from partition.plan import Plan
 from partition.planner import Planned, find_plan, foreseen_plan
 from partition.prediction.foreseen import RunFacts
 from partition.pricing.compute_time import slowed
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+
+MARGIN = 0.5
+"""Unless the user gives `within` or a profile, this part of it is kept for the errors of predicted
+periods."""
+
+ODD = 1.3
+"""Boards that are alike share their measurements unless they differ by this factor from the usual
+one: they took that much longer, or shorter, than their figures say."""
 
 WORTH_KEEPING_S = 1.0
 """A plan that was found within this time is not kept: another search finds it as quickly."""
@@ -96,9 +114,41 @@ class Planner:
     def profile(self) -> Profile | None:
         """The measurements of firings in the batches of plans; None if there are none."""
         known = Profile({}, self.links) if self.file is None else self.file.profile()
-        known = replace(known, nodes={**known.nodes, **self.learned})
+        known = replace(known, nodes={**known.nodes, **self._shared()})
         is_empty = not (known.nodes or known.links)
         return None if is_empty else known.in_batches(self.planned.network.batch)
+
+    def _shared(self) -> dict[str, NodeProfile]:
+        """Return what was learned of nodes; those whose boards are alike share it.
+
+        A node that took `ODD` times as long as is usual in its group, or as short, does not: its
+        board is throttled, or another program uses it. With a profile that the user names, all
+        nodes keep their own times.
+        """
+        found = dict(self.learned)
+        if self.file is not None:
+            return found
+        network = self.planned.network
+        for group in self.facts.alike:
+            learned = {name: self.learned[name] for name in group if name in self.learned}
+            devices = devices_of(self.cluster, group, self.facts)
+            slower = {
+                name: factor
+                for name, each in learned.items()
+                if (factor := measured_factor(each, network, devices[0])) is not None
+            }
+            if not slower:
+                continue
+            usual = median(slower.values())
+            odd = {name for name, each in slower.items() if not usual / ODD <= each <= usual * ODD}
+            usual_ones = [each for name, each in learned.items() if name not in odd]
+            if not usual_ones:
+                continue
+            shared = pooled(usual_ones)
+            for name in group:
+                if name not in odd:
+                    found[name] = sharing(learned.get(name, NodeProfile()), shared)
+        return found
 
     def remembering(
         self, welcomes: Mapping[str, Welcome], say: Callable[[str], None] = lambda _: None
@@ -118,7 +168,7 @@ class Planner:
             for node, each in who.items()
             if node not in stated and (times := self._kept_of(node, each, self.store, say))
         }
-        links = kept_links(who, self.store)
+        links = () if self.searches_again else kept_links(who, self.store)  # measured again
         return replace(self, learned={**known, **self.learned}, links=links)
 
     @property
@@ -163,7 +213,10 @@ class Planner:
             return times.profile()
         slower = (mac_s or 0.0) / (times.mac_s or 1.0)
         how = f"{max(slower, 1 / slower):.3g} times as {'slow' if slower > 1 else 'fast'}"
-        say(f"node {node} has become {how} since it was measured; it is planned anew")
+        say(
+            f"node {node} has become {how} since it was measured; its earlier measurements are "
+            "ignored"
+        )
         return None
 
     def _mac_s(self, node: str) -> float | None:
@@ -205,6 +258,7 @@ class Planner:
         """
         cluster, config, model = self.cluster, self.cluster.config, self.planned
         profile = self.profile if measured is None else measured
+        is_profiled = self.file is not None or measured is not None
         devices = devices_of(cluster, nodes, self.facts)
         devices, layer_s = profiled(cluster, model.network, devices, profile)
         devices, layer_s = slowed(devices, layer_s, slower)
@@ -222,7 +276,8 @@ class Planner:
                 config.seed,
                 slack_frames=config.slack_frames,
                 objective=config.objective,
-                within=config.within,
+                within=WITHIN if config.within is None else config.within,
+                within_margin=MARGIN if config.within is None and not is_profiled else 0.0,
                 model=model,
                 layer_s=layer_s,
                 copies={} if profile is None else profile.copies(),
@@ -266,8 +321,9 @@ class Planner:
             with suppress(PartitionError):  # the plan does not fit, or can no longer be read
                 found = search(problem, kept, progress)
                 if not self._loses_to_one(problem, found.plan):
+                    origin = "run" if found.plan.strategy == HURRIED else "search"
                     progress.say(
-                        "the plan is that of an earlier search; --search again makes another"
+                        f"the plan is that of an earlier {origin}; --search again makes another"
                     )
                     return found
         began_s, is_own = time.monotonic(), strategy is None and not self.hurries
@@ -308,6 +364,8 @@ class Planner:
             return None
         if kept.choice.strategy == HURRIED and not self.hurries:
             return None
+        if kept.choice.strategy == HURRIED:
+            return Decided(kept.choice, "; made in an earlier run")
         return Decided(kept.choice, "; found by an earlier search")
 
     def _loses_to_one(self, problem: Problem, plan: Plan) -> bool:
@@ -332,7 +390,7 @@ class Planner:
             return
         question = self._kept_for(problem)
         plans = (measured_plan(plan, plan.period_s),)
-        choice = Choice(made_for=question, strategy=plan.strategy, plans=plans)
+        choice = MeasuredPlans(made_for=question, strategy=plan.strategy, plans=plans)
         with suppress(BadInputError):  # without a cache, every run searches
             self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
 
@@ -394,9 +452,9 @@ class Planner:
         node, strategy = alone.phases[0].device, self.cluster.config.strategy
         room = {device.name: device.memory_bytes for device in problem.devices}[node]
         if problem.pins:
-            return "`pins` have layers elsewhere: without them, `auto` would use it alone"
+            return "`pins` place layers elsewhere: without them, `auto` would use it alone"
         if room is not None and fullest_bytes(alone) > room:
-            return f"it may hold {megabytes(room)}, so the others are needed"
+            return f"it may hold only {megabytes(room)}, so the others are needed"
         if strategy != Auto.name:
             return f"`strategy: {strategy}` uses the other nodes; `auto` would not"
         if self.file is not None:

@@ -35,14 +35,17 @@ class Times:
     latency_worst_s: float
 
 
-def times_of(sent_s: Sequence[float], received_s: Sequence[float]) -> Times:
+def times_of(sent_s: Sequence[float], received_s: Sequence[float], cycle: int = 1) -> Times:
     """Return the figures of a real or simulated run, by frame.
 
     The period is that from the first results to the last one; results that came together with the
-    first, in a batch, do not count. If all came together, it is the latency over their number.
+    first, in a batch, do not count. Copies of a network take their turns in a `cycle` of frames. If
+    no more results than these came after the first, the period is the whole time over all results.
     """
     latencies = [received - sent for sent, received in zip(sent_s, received_s, strict=True)]
     later = sum(each > received_s[0] for each in received_s)
+    if later < cycle:
+        later = 0
     began_s = received_s[0] if later else sent_s[0]
     return Times(
         (received_s[-1] - began_s) / (later or len(received_s)),
@@ -69,9 +72,9 @@ def with_warmup(plan: Plan, result: RunResult) -> Plan:
     return with_measured_phases(plan, seconds)
 
 
-def expected_times(predicted: Prediction, batch: int) -> Times:
-    """Return the figures by frame of a simulated run whose firings compute `batch` frames each."""
-    times = times_of(predicted.sent_s, predicted.received_s)
+def expected_times(predicted: Prediction, plan: Plan) -> Times:
+    """Return the figures by frame of a simulated run of the plan."""
+    times, batch = times_of(predicted.sent_s, predicted.received_s, len(plan.dealing)), plan.batch
     return replace(times, period_s=times.period_s / batch)
 
 

@@ -8,11 +8,14 @@ that is abandoned, and the present plan stays. Pins and memory limits hold.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from cnn.errors import CnnError
@@ -29,6 +32,7 @@ from launcher.plan.reported_memory import reported_limits, within_limits
 from launcher.plan.subnet_files import cut_subnets
 from launcher.run.background import IsWanted
 from launcher.run.runtime import CutPlan
+from launcher.threads import in_thread
 from nodes.protocol.messages import Deployed, Welcome
 from partition.plan import Plan
 
@@ -96,15 +100,13 @@ class Replanner:
     ) -> None:
         """`say` receives a sentence with the rate that a rehearsed plan is expected to reach."""
         self._say = say
-        self._announcing: list[threading.Thread] = []
+        self._announcing: list[Future[None]] = []
         self._planner = planner
         self._folder = folder
         self._lock = threading.Lock()
         self._knowing = threading.Lock()
         self._count = 0
         self._newcomers: set[str] = set()
-        self._rehearsed: dict[str, Welcome] = {}
-        """The greetings of the nodes that have rehearsed a plan."""
         self._passing: Plan | None = None
         """The last plan for nodes that other programs make slow; later runs do not use it."""
         self._is_over = threading.Event()
@@ -116,18 +118,16 @@ class Replanner:
         runs. Measurements in the stream are only kept.
         """
         with self._knowing:
-            self._rehearsed.update(rehearsed.welcomes)
             planner = self._planner.after(plan, rehearsed.deployed)
             if not rehearsed.in_stream:
                 self._planner = planner
         measured = plan, rehearsed.deployed, rehearsed.welcomes
         if rehearsed.in_stream:  # frames must not wait for the disk
-            thread = threading.Thread(target=self._remember, args=(planner, *measured))
+            thread = in_thread(partial(self._remember, planner, *measured), "remembering")
         else:
             planner.remember(*measured)
-            thread = threading.Thread(target=self._announce, args=(planner, plan))
-        self._announcing = [*(other for other in self._announcing if other.is_alive()), thread]
-        thread.start()
+            thread = in_thread(partial(self._announce, planner, plan), "announcing")
+        self._announcing = [*(other for other in self._announcing if not other.done()), thread]
 
     def _remember(
         self,
@@ -147,7 +147,7 @@ class Replanner:
                 if later.made_again(problem, plan).period_s < AS_PLANNED * plan.period_s:
                     later.keep(problem, plan)
         except BaseException as error:  # noqa: BLE001 - later runs begin with the rehearsed times
-            self._say(f"what phases took in the stream is not kept: {error}")
+            self._say(f"the times of phases in the stream could not be saved: {error}")
 
     def _announce(self, planner: Planner, plan: Plan) -> None:
         """Say which rate a plan is expected to reach, in a thread: the run must not wait for it."""
@@ -166,8 +166,7 @@ class Replanner:
     def close(self) -> None:
         """Stop a search and wait for subnets being written: the run's folder will be deleted."""
         self._is_over.set()
-        for thread in self._announcing:
-            thread.join()
+        wait(self._announcing)
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
 
@@ -221,27 +220,7 @@ class Replanner:
         choices, _ = split_by_engine(cluster, unknown, facts)
         facts = within_limits(with_declared_memory(facts, choices, unknown), limits)
         with self._knowing:
-            planner = replace(self._planner, facts=facts)
-            for node, welcome in unknown.items():
-                planner = self._with_twin(planner, node, welcome)
-            self._planner = planner
-
-    def _with_twin(self, planner: Planner, node: str, welcome: Welcome) -> Planner:
-        """Return the planner in which a node that has measured nothing is as fast as one of the
-        same machine type, engine and threads; unchanged if there is none or its speed is stated."""
-        nodes = {each.name: each for each in planner.nodes}
-        if node in planner.learned or nodes[node].macs_per_s is not None:
-            return planner
-        for name, other in self._rehearsed.items():
-            alike = (other.machine, other.engine) == (welcome.machine, welcome.engine)
-            if alike and nodes[name].threads == nodes[node].threads and name in planner.learned:
-                figures = dict(planner.facts.figures)
-                if name in figures:
-                    figures.setdefault(node, figures[name])
-                facts = replace(planner.facts, figures=figures)
-                learned = {**planner.learned, node: planner.learned[name]}
-                return replace(planner, facts=facts, learned=learned)
-        return planner
+            self._planner = replace(self._planner, facts=facts)
 
     def _plan(
         self, planner: Planner, request: PlanRequest, to_beat: Plan | None, is_wanted: IsWanted
@@ -279,13 +258,14 @@ class Replanner:
 def _gain(planner: Planner, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
     """Return how many times as fast as `to_beat` a plan is; both are foreseen in the same way.
 
+    Where frames stream faster by `to_beat` than is foreseen, it is their measured pace that counts.
     Raises `NotBetterError` if that is not enough. After a whole search, the preference of the
     problem's objective decides.
     """
     nodes = list(dict.fromkeys(d.name for d in (*to_beat.devices, *plan.devices)))
     problem = planner.problem(nodes, request.slower)
     before = planner.made_again(problem, to_beat)
-    gain = before.period_s / plan.period_s
+    gain = min(before.frame_s, request.period_s or math.inf) / plan.frame_s
     if request.effort == "whole":
         if dict(plan.assignment) == dict(to_beat.assignment) or not is_preferred(
             problem, planner.made_again(problem, plan), before

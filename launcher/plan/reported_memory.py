@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
 from launcher.plan.devices import Facts
 from launcher.plan.machines import machine_of
 from launcher.quantities import megabytes

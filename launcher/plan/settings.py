@@ -12,7 +12,7 @@ from launcher.config.mistakes import suggestion
 from launcher.errors import BadInputError
 from launcher.quantities import megabytes, operations
 from launcher.run.runtime import RunOptions
-from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WireChoice, encoding_of
+from partition.wire import COSTS, LOSSLESS_DEVIATION, LOSSY, WirePolicy, encoding_of
 
 
 def read_model(cluster: Cluster) -> Model:
@@ -48,7 +48,7 @@ def run_options(cluster: Cluster) -> RunOptions:
     return RunOptions(run, cluster.config.recovery, start_wait_s=wait_s)
 
 
-def wire_of(cluster: Cluster) -> WireChoice:
+def wire_of(cluster: Cluster) -> WirePolicy:
     """Return how tensors between the cluster's nodes may be encoded.
 
     Raises `BadInputError` if that changes results and the user has not set a tolerance.
@@ -68,7 +68,7 @@ def wire_of(cluster: Cluster) -> WireChoice:
                     f"allow, such as `tolerance: {usual:g}`, or write lossless",
                 )
     tolerance = LOSSLESS_DEVIATION if config.tolerance is None else config.tolerance
-    return WireChoice(config.wire, of_node, tolerance)
+    return WirePolicy(config.wire, of_node, tolerance)
 
 
 def check_strategy(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cnn.reading.regular_files import open_regular
 from cnn.rewrite.rewrites import Rewrite, to_data
@@ -22,50 +22,16 @@ from launcher.files import read_json, write_whole
 from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan, PlannedPhase
 
+if TYPE_CHECKING:
+    from cnn.model import Model
+
 _INDEX = "index.json"
 _CHUNK_BYTES = 1 << 20
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-class Cut(Protocol):
-    """The part of `cnn.subnet.Subnet` that is needed here."""
-
-    @property
-    def graph(self) -> Path:
-        """The ONNX model."""
-        ...
-
-    @property
-    def weights(self) -> Path | None:
-        """Its weights, if it has any."""
-        ...
-
-
-class Cutter(Protocol):
-    """The part of `cnn.model.Model` that is needed here."""
-
-    @property
-    def digest(self) -> str:
-        """The digest of the model without its rewrites."""
-        ...
-
-    def rewritten(self, rewrites: Sequence[Rewrite]) -> Cutter:
-        """The model with `rewrites` carried out."""
-        ...
-
-    def cut(
-        self,
-        phase_layers: tuple[str, ...],
-        inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
-        directory: Path,
-    ) -> Cut:
-        """Write the subnet of some layers into `directory`."""
-        ...
-
-
 def cut_subnets(
-    model: Cutter, plan: Plan, folder: Path, on_phase: Callable[[int, int], None]
+    model: Model, plan: Plan, folder: Path, on_phase: Callable[[int, int], None]
 ) -> dict[str, SubnetFiles]:
     """Return the files in `folder` of every phase, by its name; write those that are missing.
 

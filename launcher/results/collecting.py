@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from launcher.core.stream import ENDLESS
 from launcher.inputs.frames import Inputs
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.journal.journal import Journal
-from launcher.results.journal.ranges import FrameRanges
+from launcher.results.journal.ranges import FrameRanges, FrameSequence
+from launcher.results.outputs import OutputFolders
 from launcher.results.report import Accuracy, NonFiniteResults
-from launcher.run.runtime import Array, Frame, Frames
+from launcher.results.sample import FrameSample
+from launcher.run.runtime import Frame
 from launcher.tasks.classes import top_class
+from nodes.protocol.payload import Array
 
 if TYPE_CHECKING:
     from cnn.network import Network
@@ -47,40 +50,14 @@ class NetworkState:
         self.now = {name: outputs[made] for name, made in self._made.items()}
 
 
-class Writer(Protocol):
-    """Writes results, as `launcher.results.outputs.OutputFolder` does."""
-
-    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        """Write one frame's results."""
-        ...
-
-    def sync(self) -> None:
-        """Return once everything written is on the disk."""
-        ...
-
-
-@dataclass(frozen=True)
-class Remaining:
-    """The frames with these `numbers`, in this order."""
-
-    frames: Frames
-    numbers: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index: int) -> Frame:
-        return self.frames[self.numbers[index]]
-
-
 class Results:
-    """Collects the results of `inputs`, frame by frame.
+    """Collects the results of `inputs`, or of a source's frames, frame by frame.
 
     `outputs` names the network's outputs; `constants` are outputs that no input reaches, which are
     written with every frame. `writer`, `first` and `journal` are None if results are not to be
     written, compared or journalled. `truth` is the class of each input, empty if it is not known.
-    `frames` are those that are still to be streamed: all, until `restore` has found some in the
-    journal.
+    `open` has the numbers of the frames that are still to be streamed, of `frames` that a source
+    is to give at most: all, until `restore` has found some in the journal.
 
     All results of one input are equal unless the network keeps `state`. In that case each frame
     counts as distinct, and the state with which it was computed is kept with its result.
@@ -88,9 +65,9 @@ class Results:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: Inputs | None,
         outputs: tuple[str, ...],
-        writer: Writer | None,
+        writer: OutputFolders | None,
         first: FirstResults | None,
         truth: tuple[int, ...],
         journal: Journal | None = None,
@@ -98,18 +75,26 @@ class Results:
         *,
         checked: bool = True,
         constants: Mapping[str, Array] | None = None,
+        frames: int = ENDLESS,
+        sample: FrameSample | None = None,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.first = first
         self.journal = journal
-        self.frames: Frames = inputs
+        self.frames = frames if inputs is None else len(inputs)
+        """How many frames there are, or `ENDLESS`."""
+        self.open: Sequence[int] = range(self.frames)
+        self.settled = FrameRanges()
+        """The frames that earlier launches have settled."""
         self.state = state
+        self.sample = sample
+        """The frames of a source whose results are compared."""
         self.first_result_s: float | None = None
         self.restored = 0
         """How many results were restored from the journal."""
         self.dropped = FrameRanges()
-        """The frames that the source dropped in this run."""
+        """The frames of `inputs` that were dropped in this run."""
         self.infinite = NonFiniteResults() if checked else None
         self._writer = writer
         self._constants = dict(constants or {})
@@ -122,22 +107,39 @@ class Results:
     @property
     def distinct(self) -> int:
         """The number of distinct inputs, whose results may differ."""
+        if self.inputs is None:
+            return 0
         return len(self.inputs) if self.state else self.inputs.distinct
 
+    @property
+    def compared(self) -> Sequence[int]:
+        """The distinct inputs, or frames of a source, whose results are compared, in order."""
+        first = self.first
+        if self.sample is not None:
+            return self.sample.numbers
+        return () if first is None else [n for n in range(self.distinct) if first.has(n)]
+
     def whole_frame(self, number: int) -> Frame:
-        """Return the whole model's inputs for distinct input `number`, its state included."""
-        frame = self.inputs[number]
+        """Return the whole model's inputs for a number of those `compared`, its state included.
+
+        Raises `IndexError` for one that is not known.
+        """
+        if self.inputs is not None:
+            frame = self.inputs[number]
+        elif self.sample is not None:
+            frame = self.sample.frame(number)
+        else:
+            raise IndexError(number)
         if not self.state or self.first is None:
             return frame
         names = tuple(self.state.now)
         began = self.first.get(number, names) if self.first.has(number) else self.state.now
         return {**frame, **began}
 
-    def restore(self, on_done: Callable[[int, int], None]) -> None:
-        """Restore the results in the journal; `on_done` is called with (frames done, of all)."""
+    def restore(self, on_done: Callable[[int], None]) -> None:
+        """Restore the results in the journal; `on_done` is called with the frames done."""
         if self.journal is None:
             return
-        total = len(self.inputs)
         if self._writer is not None:  # a result is removed only once the output has it permanently
             self.journal.before_removal = self._writer.sync
         if self.state and (last := self.journal.last_removed()) is not None:
@@ -145,50 +147,46 @@ class Results:
         for frame, outputs in self.journal.results(in_a_row=bool(self.state)):
             self._take(frame, outputs)
             self.restored += 1
-            on_done(self.restored, total)
-        numbers = self.journal.open_frames()
-        if len(numbers) < total:
-            self.frames = Remaining(self.inputs, numbers)
+            on_done(self.restored)
+        self.settled = self.journal.settled
+        self.open = FrameSequence(self.settled.gaps(0, self.frames - 1))
 
-    def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Handle the result of a frame that was streamed; `number` counts within `frames`."""
+    def on_result(self, frame: int, outputs: Mapping[str, Array], name: str = "") -> None:
+        """Handle the result of a frame that was streamed; `name` is that of its file."""
         if self.first_result_s is None:
             self.first_result_s = time.monotonic()
-        frame = self._frame(number)
         if self.journal is not None:
             self.journal.write(frame, outputs)
-        self._take(frame, outputs)
+        self._take(frame, outputs, name)
 
-    def on_drop(self, number: int) -> None:
-        """Note that the source dropped a frame; `number` counts within `frames`."""
-        frame = self._frame(number)
+    def on_drop(self, frame: int) -> None:
+        """Note that a frame was dropped, or could not be used."""
         if self.journal is not None:
             self.journal.drop(frame)
-        self.dropped.add(frame)
+        if self.inputs is not None:
+            self.dropped.add(frame)
 
-    def _frame(self, number: int) -> int:
-        return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number
-
-    def _take(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        number = frame if self.state else self.inputs.source(frame)
-        self._taken[number] += 1
+    def _take(self, frame: int, outputs: Mapping[str, Array], name: str = "") -> None:
+        number = frame if self.state or self.inputs is None else self.inputs.source(frame)
+        if self.inputs is not None:
+            self._taken[number] += 1
         if self.infinite is not None:
             computed = {name: outputs[name] for name in self.outputs}
             self.infinite = self.infinite.seen(frame, computed)
         if self._writer is not None:
-            self._writer.write(frame, {**outputs, **self._constants})
-        if self.first is not None:
+            self._writer.write(frame, {**outputs, **self._constants}, name)
+        if self.first is not None and (self.sample is None or frame in self.sample):
             began = self.state.now if self.state else {}
             self.first.add(number, {**{name: outputs[name] for name in self.outputs}, **began})
         if self.state:
             self.state.advance(outputs)
         if self._truth:
-            self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
+            self._right += top_class(outputs) == self._truth[frame % len(self._truth)]
 
     def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
         """Count the whole model's result for a distinct input."""
         self._compared = True
-        if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
+        if self._truth and top_class(outputs) == self._truth[number % len(self._truth)]:
             self._whole_right += self._taken[number]
 
     def accuracy(self) -> Accuracy | None:

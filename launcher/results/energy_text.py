@@ -18,10 +18,13 @@ def energy_lines(nodes: Sequence[NodeReport]) -> list[str]:
         return []
     total = total_j(used)
     predicted = f"{joules(sum(node.joules_per_frame_predicted for node in used))} predicted"
-    lines = [f"energy: {predicted} per frame"]
+    assumed = assumed_text(used)
+    lines = [f"energy: {predicted} per frame{assumed}"]
     if total is not None:
         watts = sum(node.watts or 0.0 for node in used)
-        lines = [f"energy: {joules(total)} per frame measured ({watts:.1f} W), {predicted}"]
+        lines = [
+            f"energy: {joules(total)} per frame measured ({watts:.1f} W), {predicted}{assumed}"
+        ]
     missing: dict[str, list[str]] = {}
     for node in used:
         if node.joules_per_frame is None or node.watts is None:
@@ -33,6 +36,17 @@ def energy_lines(nodes: Sequence[NodeReport]) -> list[str]:
             )
     lines += [f"  not measured on {', '.join(names)}: {why}" for why, names in missing.items()]
     return lines
+
+
+def assumed_text(nodes: Sequence[NodeReport]) -> str:
+    """Return a clause on the nodes whose predicted energy rests on assumed watts; empty if none
+    does."""
+    used = [node for node in nodes if node.phases]
+    assumed = [node.name for node in used if node.assumed_watts]
+    if not assumed:
+        return ""
+    whose = "all nodes" if len(assumed) == len(used) else ", ".join(assumed)
+    return f", by assumed watts of {whose} (write `busy_w` and `idle_w`)"
 
 
 def energy_text(plan: Plan) -> str:

@@ -6,24 +6,26 @@ is then one input for each of them; this module combines their inputs and separa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.config.load import Cluster
+from launcher.core.stream import ENDLESS
 from launcher.inputs.frames import Inputs, Item, Items, open_inputs
-from launcher.results.collecting import NetworkState, Results, Writer
+from launcher.results.collecting import NetworkState, Results
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.tolerance import Numbers, numbers_of
 from launcher.results.journal.ranges import FrameRanges
-from launcher.results.outputs import OutputFolder
+from launcher.results.outputs import OutputFolder, OutputFolders
 from launcher.results.resuming import run_journal
+from launcher.results.sample import FrameSample
 from launcher.run.parts import Part, parts_of
 from launcher.run.request import Request
-from launcher.run.runtime import Array, Frame
+from launcher.run.runtime import Frame
 from launcher.tasks.classes import is_classifier, read_labels, read_truth
-from launcher.tasks.opening import usual_fitting
+from launcher.tasks.opening import kind_of, usual_fitting
 
 if TYPE_CHECKING:
     from cnn.model import Model
@@ -43,36 +45,44 @@ def open_results(
 ) -> Results:
     """Open the inputs and everything that handles results; check files and make folders.
 
-    `folder` is for temporary files; what must be closed is entered into `stack`. Raises
+    `folder` is for temporary files; what must be closed is entered into `stack`. The frames of a
+    source are not known before; a sample of them is compared if the user asks for that. Raises
     `BadInputError` for inputs that do not suit their network.
     """
-    parts = parts_of(model)
-    opened = [_open_part(request, cluster, part) for part in parts]
-    inputs = _together(cluster, parts, opened)
+    parts, config = parts_of(model), cluster.config
+    opened: Sequence[Inputs] = ()
+    inputs: Inputs | None = None
+    if not config.has_source:
+        opened = [_open_part(request, cluster, part) for part in parts]
+        inputs = _together(cluster, parts, opened)
     journal = run_journal(request, cluster, model, inputs)
-    if journal is None:
-        inputs.check()
-    else:
+    if journal is not None:
         stack.enter_context(journal)
+    elif inputs is not None:
+        inputs.check()
     labels, truth = _known_classes(cluster, parts[0], inputs)
-    writer: Writer | None = None
+    writer: OutputFolders | None = None
     if request.output is not None:
         writers = []
-        for part, own in zip(parts, opened, strict=True):
+        for index, part in enumerate(parts):
             network = part.model.network
             results_of = OutputFolder(
                 request.output if part.is_alone else request.output / part.name,
                 part.model.outputs,
-                input_name=_names(inputs, own),
+                input_name=None if inputs is None else _names(inputs, opened[index]),
                 top=request.top if is_classifier(network) else 0,
                 labels=labels,
                 kept=FrameRanges(() if journal is None else journal.removed.settled),
+                resumes=request.resume,
             )
             writers.append((part, stack.enter_context(results_of)))
-        writer = _Writers(writers)
+        writer = OutputFolders(writers)
     first = None
-    if cluster.config.verify:
+    sample = None
+    if config.verify and (inputs is not None or config.verify_every is not None):
         first = FirstResults(folder / "first", network_numbers(model))
+        if inputs is None and config.verify_every is not None:
+            sample = FrameSample(folder / "sample", config.verify_every, first)
     return Results(
         inputs,
         model.network.outputs,
@@ -81,8 +91,10 @@ def open_results(
         truth,
         journal,
         NetworkState(model.network),
-        checked=cluster.config.check != "none",
+        checked=config.check != "none",
         constants=model.constant_outputs,
+        frames=config.frames or ENDLESS,
+        sample=sample,
     )
 
 
@@ -142,12 +154,12 @@ def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:
 
 
 def _known_classes(
-    cluster: Cluster, part: Part, inputs: Inputs
+    cluster: Cluster, part: Part, inputs: Inputs | None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of the classes and the class of each input, as far as the user gave them."""
     config, network = cluster.config, part.model.network
-    has_task = config.task is not None and config.task.kind != "none"
-    key = "labels" if config.labels and not has_task else "truth" if config.truth else ""
+    has_names = kind_of(config.task, part.model) != "none"
+    key = "labels" if config.labels and not has_names else "truth" if config.truth else ""
     if key and not is_classifier(network):
         raise cluster.error(
             (key,),
@@ -157,26 +169,11 @@ def _known_classes(
     labels = read_labels(cluster.path(config.labels)) if config.labels is not None else ()
     if config.truth is None:
         return labels, ()
+    if inputs is None:
+        raise cluster.error(("truth",), "has the class of each file, and a source has no files")
     return labels, read_truth(cluster.path(config.truth), len(inputs.items))
 
 
 def _names(inputs: Inputs, own: Inputs) -> Callable[[int], str]:
     """Return a function from a frame to the name of one network's input in it."""
     return lambda frame: own.items[inputs.source(frame) % len(own.items)].name
-
-
-class _Writers:
-    """Writes the results of each network into its own folder."""
-
-    def __init__(self, writers: Sequence[tuple[Part, OutputFolder]]) -> None:
-        self._writers = writers
-
-    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        """See `OutputFolder.write`."""
-        for part, writer in self._writers:
-            writer.write(frame, part.own(outputs, part.model.outputs))
-
-    def sync(self) -> None:
-        """See `OutputFolder.sync`."""
-        for _part, writer in self._writers:
-            writer.sync()

@@ -5,29 +5,36 @@ is full, to the last one; frames per second count from the first frame sent to t
 received. The report has three periods side by side: planned (before the run), predicted (simulated
 with the agents' warm-up times) and measured. Latencies and the content of FIFOs are predicted and
 measured.
+
+The times of single frames are kept for files, whose number is known. A source decides when frames
+come: its frames have no predicted rate, and quantiles in place of their latencies.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from launcher.config.pace import Overload, Pace
+from launcher.config.run import Overload, Pace
 from launcher.core.recovery import Cause
 from launcher.core.roll import Absence
+from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.plan.batch_size import BatchChoice
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.prediction import expected_times, predicted_run, times_of
+from launcher.plan.prediction import Times, expected_times, predicted_run, times_of
 from launcher.results.comparison.agreement import Agreement
 from launcher.results.energy import NodeEnergy, node_energies
 from launcher.results.journal.ranges import FrameRanges
-from launcher.run.runtime import Array, RunResult
+from launcher.results.limit import Limit, limit_of
+from launcher.results.streamed import Streamed
+from launcher.run.runtime import RunResult
 from nodes.protocol.messages import EngineChoice, Order, Stats
-from nodes.protocol.payload import is_finite
+from nodes.protocol.payload import Array, is_finite
+from partition.devices import Device
 from partition.plan import Plan
 from partition.prediction.timing import device_energies_j, energy_j, power_w, wire_bytes
 from partition.wire import LOSSY
@@ -80,6 +87,8 @@ class NodeReport:
     watts: float | None = None
     meter: str = ""
     unmetered: str = ""
+    assumed_watts: bool = False
+    """Whether the predicted joules rest on watts that nobody has stated or measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +209,12 @@ class AloneReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished run."""
+    """A finished run.
+
+    Periods and latencies that were predicted or measured are None for the frames of a source, and
+    if there was no result. `nodes` are those of the last plan; there are none if the run was
+    abandoned.
+    """
 
     network: str
     strategy: str
@@ -210,11 +224,11 @@ class Report:
     seconds: float
     frames_per_second: float
     period_planned_s: float
-    period_predicted_s: float
-    period_measured_s: float
-    latency_predicted_s: float
-    latency_s: float
-    latency_worst_s: float
+    period_predicted_s: float | None
+    period_measured_s: float | None
+    latency_predicted_s: float | None
+    latency_s: float | None
+    latency_worst_s: float | None
     first_result_s: float
     agreement: Agreement | None
     accuracy: Accuracy | None
@@ -251,6 +265,28 @@ class Report:
     max_latency_s: float | None = None
     """The bound on a frame's latency that the plan had to meet."""
     alone: AloneReport | None = None
+    streamed: Streamed | None = None
+    """The counts of the frames, from the source to each sink."""
+    compared: int | None = None
+    """How many results were compared with the whole model's, if not all."""
+    limit: Limit | None = None
+    """The node or link that limits the rate; None if nothing was computed."""
+
+    @property
+    def problem(self) -> str | None:
+        """A sentence if a result differs from the whole model's, or was not delivered."""
+        if self.agreement is not None and not self.agreement.agrees:
+            return self.agreement.disagreement
+        return None if self.streamed is None else self.streamed.problem
+
+    @property
+    def exit_code(self) -> int:
+        """0 if everything was streamed that was asked for, or until the user stopped it."""
+        if self.problem is not None:
+            return EXIT_FAILED
+        if self.streamed is not None and self.streamed.is_cut_short:
+            return 128 + (self.streamed.signal or 0)
+        return EXIT_FINE
 
     @property
     def agrees(self) -> bool:
@@ -268,10 +304,14 @@ class Report:
         return self.agreement.worst_output if self.agreement else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON-like data; an infinite error (NaN in a result) becomes null."""
+        """Return the report as JSON-like data; an infinite error (NaN in a result) becomes null.
+
+        The keys of `streamed` stand among those of the report.
+        """
         found = self.agreement
         data = asdict(replace(self, agreement=None, networks={}))
         del data["agreement"]
+        data = (data.pop("streamed") or {}) | data
         data["networks"] = {name: _agreement_as_json(own) for name, own in self.networks.items()}
         return data | verdict_as_json(found)
 
@@ -355,7 +395,7 @@ def plan_as_json(
 def make_report(
     plan: Plan,
     measured: Plan,
-    result: RunResult,
+    result: RunResult | None,
     *,
     order: Order,
     input_description: str,
@@ -372,30 +412,53 @@ def make_report(
     batch: BatchChoice | None = None,
     max_latency_s: float | None = None,
     alone: AloneReport | None = None,
+    streamed: Streamed | None = None,
+    compared: int | None = None,
+    own_watts: Collection[str] = (),
+    is_live: bool = False,
 ) -> Report:
-    """Make the report of a run of `plan`.
+    """Make the report of a run of `plan`; it was abandoned if there is no `result`.
 
     `measured` is the plan with the agents' warm-up times; `first_result_s` counts from the start of
     the command. `networks` has each network's agreement if there are several. `cpus` maps nodes on
     this machine to the CPUs to which their agents are bound. Nodes of the same machine have the
     same value in `machines`. `reasons` says why measurements chose a node's engine. `batch` says
     how the number of frames in a batch was chosen, if it was, and `max_latency_s` is the bound that
-    the plan had to meet. `alone` says what one node alone would do.
+    the plan had to meet. `alone` says what one node alone would do. `streamed` has the counts of
+    the frames, and `compared` that of the results that were compared, if not all were. `own_watts`
+    are the nodes whose watts the user has stated. A source that `is_live` decides when frames come.
     """
-    frames = len(result.received_s)
-    seconds = result.received_s[-1] - result.sent_s[0]
-    times = times_of(result.sent_s, result.received_s)
-    predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus)
-    expected = expected_times(predicted, plan.batch)
-    paced_s = 0.0 if pace is None else 1 / pace.rate
-    energies = node_energies(
-        measured,
-        result,
-        streamed_frames(result, frames),
-        max(expected.period_s, paced_s),
-        machines or {},
-    )
-    nodes = node_reports(plan, result, predicted.fifo_bytes, frames, energies, reasons)
+    is_timed = result is not None and bool(result.received_s)
+    frames, seconds = (0, 0.0) if streamed is None else (streamed.results, streamed.seconds)
+    times: Times | None = None
+    expected: Times | None = None
+    if result is not None and is_timed:
+        frames = len(result.received_s)
+        seconds = result.received_s[-1] - result.sent_s[0]
+        times = times_of(result.sent_s, result.received_s, len(plan.dealing))
+    nodes: tuple[NodeReport, ...] = ()
+    sent_bytes = 0
+    limit: Limit | None = None
+    if result is not None and frames:
+        predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus, frames)
+        own = streamed_frames(result, frames)
+        if is_timed:
+            expected = expected_times(predicted, plan)
+            paced_s = 0.0 if pace is None else 1 / pace.rate
+            period_s = max(expected.period_s, paced_s)
+        else:  # the source decides when frames come
+            period_s = max(measured.frame_s, seconds / frames)
+        energies = node_energies(measured, result, own, period_s, machines or {})
+        nodes = node_reports(
+            plan, result, predicted.fifo_bytes, frames, energies, reasons, own_watts
+        )
+        sent_bytes = (result.sent_bytes + sum(node.sent_bytes for node in nodes)) // own
+        limit = limit_of(
+            plan,
+            {node.name: node.busy_fraction for node in nodes if node.phases},
+            seconds / frames if times is None else times.period_s,
+            is_paced=is_live or pace is not None,
+        )
     return Report(
         network=plan.network,
         strategy=plan.strategy,
@@ -403,13 +466,13 @@ def make_report(
         input=input_description,
         frames=frames,
         seconds=seconds,
-        frames_per_second=frames / seconds,
+        frames_per_second=frames / seconds if seconds > 0 else 0.0,
         period_planned_s=plan.frame_s,
-        period_predicted_s=expected.period_s,
-        period_measured_s=times.period_s,
-        latency_predicted_s=expected.latency_s,
-        latency_s=times.latency_s,
-        latency_worst_s=times.latency_worst_s,
+        period_predicted_s=None if expected is None else expected.period_s,
+        period_measured_s=None if times is None else times.period_s,
+        latency_predicted_s=None if expected is None else expected.latency_s,
+        latency_s=None if times is None else times.latency_s,
+        latency_worst_s=None if times is None else times.latency_worst_s,
         first_result_s=first_result_s,
         agreement=agreement,
         accuracy=accuracy,
@@ -420,18 +483,20 @@ def make_report(
         joules_per_frame=total_j(nodes),
         joules_per_frame_predicted=sum(node.joules_per_frame_predicted for node in nodes),
         networks=networks or {},
-        recoveries=recovery_reports(result),
-        absences=result.absences,
+        recoveries=() if result is None else recovery_reports(result),
+        absences=() if result is None else result.absences,
         journal=journal,
         pace=pace,
         infinite=infinite,
         wire=wire_report(plan),
-        bytes_per_frame_measured=(result.sent_bytes + sum(node.sent_bytes for node in nodes))
-        // streamed_frames(result, frames),
+        bytes_per_frame_measured=sent_bytes,
         batch=plan.batch,
         batch_choice=batch,
         max_latency_s=max_latency_s,
         alone=alone,
+        streamed=streamed,
+        compared=compared,
+        limit=limit,
     )
 
 
@@ -501,6 +566,14 @@ def streamed_frames(result: RunResult, results: int) -> int:
     return max(1, results - first)
 
 
+def _has_assumed_watts(plan: Plan, device: Device) -> bool:
+    """Return whether a device has the watts of one of which nothing is known."""
+    unknown = Device(device.name)
+    if (device.busy_w, device.idle_w) != (unknown.busy_w, unknown.idle_w):
+        return False
+    return all(phase.busy_w is None for phase in plan.phases if phase.device == device.name)
+
+
 def node_reports(
     plan: Plan,
     result: RunResult,
@@ -508,10 +581,12 @@ def node_reports(
     results: int,
     energies: Mapping[str, NodeEnergy],
     reasons: Mapping[str, str] = MappingProxyType({}),
+    own_watts: Collection[str] = (),
 ) -> tuple[NodeReport, ...]:
     """Report on the nodes of a run with that many results; `fifo_bytes` are predicted.
 
-    `reasons` says why measurements chose a node's engine.
+    `reasons` says why measurements chose a node's engine, and `own_watts` are the nodes whose watts
+    the user has stated.
     """
     frames = streamed_frames(result, results)
     layers = Counter(plan.assignment.values())
@@ -548,6 +623,7 @@ def node_reports(
                 watts=energy.watts,
                 meter=energy.meter,
                 unmetered=energy.unmetered,
+                assumed_watts=name not in own_watts and _has_assumed_watts(plan, device),
             )
         )
     return tuple(reports)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.config.load import Cluster
-from launcher.errors import BadInputError
+from launcher.core.stream import ENDLESS
+from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
 from launcher.files import read_json, with_advice
 from launcher.inputs.frames import Inputs
 from launcher.quantities import megabytes
@@ -103,8 +105,8 @@ def _open(
         _write_head(folder, head)
     elif not resume:
         raise BadInputError(
-            f"{where}: {str(folder)!r} holds the results of a run already; "
-            "--resume goes on with it, another folder begins a new run"
+            f"{where}: {str(folder)!r} already holds the results of a run; --resume continues it, "
+            "another folder begins a new run"
         )
     if found := differences(head.identity, identity):
         raise BadInputError(
@@ -165,7 +167,7 @@ def _read_head(folder: Path, where: str) -> JournalHead | None:
     if not path.exists():
         if any(found.name != DRAFT for found in folder.iterdir()):
             raise BadInputError(
-                f"{where}: {str(folder)!r} is neither empty nor a journal; name a folder of its own"
+                f"{where}: {str(folder)!r} is neither empty nor a journal; name an empty folder"
             )
         return None
     _, data = read_json(path)
@@ -249,9 +251,15 @@ class CompletedRun:
     accuracy: Accuracy | None
 
     @property
-    def agrees(self) -> bool:
-        """Whether the results agree with the whole model's; True if they were not compared."""
-        return self.agreement is None or self.agreement.agrees
+    def problem(self) -> str | None:
+        """A sentence if a result differs from the whole model's."""
+        found = self.agreement
+        return None if found is None or found.agrees else found.disagreement
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless there is a problem."""
+        return EXIT_FINE if self.problem is None else EXIT_FAILED
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON-like data, with the names of a run's report."""
@@ -274,23 +282,30 @@ class CompletedRun:
         )
 
 
-def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs) -> Journal | None:
+def run_journal(
+    request: Request, cluster: Cluster, model: Model, inputs: Inputs | None
+) -> Journal | None:
     """Open the journal that the user names; return None if there is none.
 
-    Raises `BadInputError` if it is another run's, or if `--resume` is given without a journal.
+    Without `inputs` it is that of a source. Raises `BadInputError` if it is another run's, or if
+    `--resume` is given without a journal.
     """
     named = cluster.config.journal
     if named is None:
         if request.resume:
             raise BadInputError(
-                "--resume: there is no journal to go on with; name its folder by --journal, "
-                "or as `journal` in cluster.yaml, from the first launch on"
+                "--resume: there is no journal to continue; name its folder by --journal, or as "
+                "`journal` in cluster.yaml, from the first launch on"
             )
         return None
     tensors = [model.network.tensors[name] for name in model.network.outputs]
     specs = output_specs(tensors)
-    identity = RunIdentity(model.digest, inputs.digest(), len(inputs), specs)
     where = journal_place(request, cluster)
+    if inputs is not None:
+        identity = RunIdentity(model.digest, inputs.digest(), len(inputs), specs)
+    else:
+        frames = _source_frames(cluster, where, is_bounded=named.keep is not None)
+        identity = RunIdentity(model.digest, _source_digest(cluster), frames, specs)
     return open_journal(
         cluster.path(named.folder),
         identity,
@@ -298,6 +313,25 @@ def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs
         where=where,
         keep_bytes=named.keep,
     )
+
+
+def _source_frames(cluster: Cluster, where: str, *, is_bounded: bool) -> int:
+    """Return for how many frames of a source a journal is begun; with a bound it needs no end."""
+    frames = cluster.config.frames
+    if is_bounded:
+        return ENDLESS
+    if frames is None:
+        raise BadInputError(
+            f"{where}: the results of a source without an end need a bound: write `keep`, such as "
+            "journal: {folder: kept, keep: 10GB}, or write `frames`, their number"
+        )
+    return frames
+
+
+def _source_digest(cluster: Cluster) -> str:
+    """Return a digest of what the user wrote: which source, and how its images are fitted."""
+    written = cluster.config.input.model_dump(mode="json")
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
 def journal_place(request: Request, cluster: Cluster) -> str:

@@ -15,7 +15,7 @@ differ.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from launcher.errors import BadInputError
-from launcher.files import user_cache
+from launcher.files import SIMPLIFIED, user_cache
 from launcher.results.whole import reference_results
-from launcher.run.runtime import Array, Frame
+from launcher.run.runtime import Frame
+from nodes.protocol.payload import Array
 
 if TYPE_CHECKING:
     from cnn.model import Model
@@ -69,7 +70,7 @@ def check_simplified(
 
 def default_cache() -> Path:
     """Return the folder in the user's cache that records which models agreed."""
-    return user_cache("csdf-edge-simplified")
+    return user_cache(SIMPLIFIED)
 
 
 def _key(model: Model) -> str:
@@ -83,10 +84,18 @@ def _check(model: Model, folder: Path, on_done: Callable[[int], None]) -> None:
     original = model.write_original(folder / "original")
     for is_fused in (True, False):
         pairs = zip(
-            _results(whole.graph, network, folder / "of simplified", on_done, is_fused=is_fused),
+            _results(
+                whole.graph,
+                network,
+                network.outputs,
+                folder / "of simplified",
+                on_done,
+                is_fused=is_fused,
+            ),
             _results(
                 original,
                 network,
+                (*network.outputs, *model.constant_outputs),
                 folder / "of original",
                 lambda done: on_done(done + len(_SCALES)),
                 is_fused=is_fused,
@@ -111,6 +120,7 @@ def _check(model: Model, folder: Path, on_done: Callable[[int], None]) -> None:
 def _results(
     graph: Path,
     network: Network,
+    outputs: Sequence[str],
     folder: Path,
     on_done: Callable[[int], None],
     *,
@@ -123,10 +133,10 @@ def _results(
             for name in (*network.inputs, *network.state)
         }
 
-    for _, outputs in reference_results(
-        graph, len(_SCALES), frame, folder, on_done, is_fused=is_fused
+    for _, found in reference_results(
+        graph, outputs, len(_SCALES), frame, folder, on_done, is_fused=is_fused
     ):
-        yield dict(outputs)
+        yield dict(found)
 
 
 def _values(generator: np.random.Generator, tensor: Tensor, scale: float) -> Array:

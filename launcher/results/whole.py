@@ -8,37 +8,35 @@ doubtful are computed again (`doubts`).
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from cnn.model import Model
-from launcher.errors import RunFailedError
-from launcher.files import whole_file
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.collecting import Results
 from launcher.results.comparison.agreement import Agreement, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
-from launcher.results.comparison.replay import Replay
+from launcher.results.comparison.replay import INPUT, Replay
+from launcher.results.comparison.tape import Tape, TapeStep
 from launcher.results.comparison.tolerance import FirstDifference, Numbers, strict
 from launcher.results.networks import network_numbers
 from launcher.run.parts import Part, parts_of
-from launcher.run.runtime import Array, Frame, SubnetFiles
-from nodes.host.process import python_command
+from launcher.run.runtime import Frame, SubnetFiles
+from nodes.protocol.payload import Array
 from partition.plan import Plan
 from partition.wire import LOSSY
 
 BATCH_BYTES = 256 << 20
 """The most bytes of inputs that are on disk at a time; the model is loaded once for each batch."""
 
+_WHOLE = "whole"
+
 
 def reference_results(
     model: Path,
+    outputs: Sequence[str],
     inputs: int,
     frame: Callable[[int], Frame],
     folder: Path,
@@ -46,87 +44,36 @@ def reference_results(
     *,
     is_fused: bool = True,
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """Yield i and the whole model's outputs for distinct input i, for i in 0 … `inputs` − 1.
+    """Yield i and the whole model's `outputs` for distinct input i, for i in 0 … `inputs` − 1.
 
-    `folder` is used for the exchange with the reference process; `on_done` is called with the
+    `folder` is used for the exchange with the process that computes; `on_done` is called with the
     number of inputs done. Operators are fused as ONNX Runtime does by default, unless `is_fused` is
-    false. Raises `RunFailedError` if the reference fails.
+    false. Raises `RunFailedError` if the model cannot be run.
     """
-    given, wanted = folder / "inputs", folder / "outputs"
-    for exchange in (given, wanted):
-        exchange.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     start = 0
     while start < inputs:
-        size, end = 0, start
-        while end < inputs and size < BATCH_BYTES:
-            arrays = frame(end)
-            _write(_file(given, end), arrays)
-            size += sum(array.nbytes for array in arrays.values())
-            end += 1
-        _run(model, given, wanted, start, on_done, is_fused=is_fused)
-        for number in range(start, end):
-            yield number, _load(_file(wanted, number))
-            _file(given, number).unlink()
-            _file(wanted, number).unlink()
-        start = end
-
-
-def _file(folder: Path, number: int) -> Path:
-    return folder / f"{number:06d}.npz"
-
-
-def _write(file: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays as np.savez does, which cannot take an array with the name `file`."""
-    with whole_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _load(file: Path) -> Mapping[str, Array]:
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except FileNotFoundError:
-        raise RunFailedError(
-            f"the whole model gave no result for input {int(file.stem)}; "
-            "--no-verify switches the comparison off"
-        ) from None
-
-
-def _run(
-    model: Path,
-    given: Path,
-    wanted: Path,
-    start: int,
-    on_done: Callable[[int], None],
-    *,
-    is_fused: bool,
-) -> None:
-    nice = shutil.which("nice")  # it gives way to anything that streams or serves meanwhile
-    yielding = [] if nice is None else [nice, "-n", "10"]
-    reference = python_command("nodes.executors.onnx.reference", *map(str, (model, given, wanted)))
-    command = [*yielding, *reference]
-    if not is_fused:
-        command.append("--unfused")
-    with (
-        (wanted.parent / "reference.log").open("w+", encoding="utf-8") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-    ):
-        try:
-            for done, _ in enumerate(process.stdout or (), start=1):
-                on_done(start + done)
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            raise
-        if code != 0:
-            log.seek(0)
-            lines = log.read().strip().splitlines()
-            raise RunFailedError(
-                "the whole model could not be run for comparison (--no-verify switches it off): "
-                + (lines[-1] if lines else f"exit code {code}")
+        size = sum(array.nbytes for array in frame(start).values())
+        numbers = range(start, min(inputs, start + max(1, BATCH_BYTES // max(1, size))))
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            tape = Tape(Path(place), numbers)
+            for number in numbers:
+                for name, array in frame(number).items():
+                    tape.put(number, INPUT, name, array)
+            step = TapeStep(
+                model,
+                {name: (tape.file(INPUT, name), ()) for name in frame(start)},
+                {name: tape.file(_WHOLE, name) for name in outputs},
+                "all" if is_fused else "none",
             )
+
+            def show(done: int, before: int = start) -> None:
+                on_done(before + done)
+
+            tape.run([step], show)
+            for number in numbers:
+                yield number, {name: tape.get(number, _WHOLE, name) for name in outputs}
+        start = numbers.stop
 
 
 @dataclass(frozen=True)
@@ -160,7 +107,7 @@ def compare_all(
     parts, first = parts_of(model), results.first
     if first is None:
         return {}
-    count = results.distinct
+    count = len(results.compared)
     total = count * len(parts)
     on_done(0, total)
     found: dict[str, Agreement] = {}
@@ -262,13 +209,17 @@ def _references(
     folder: Path,
     on_done: Callable[[int], None],
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """Yield the results of one whole network for each distinct input, from the state with which the
-    cluster computed that frame."""
+    """Yield the results of one whole network for each distinct input that has a result, from the
+    state with which the cluster computed that frame."""
+    numbers = results.compared
 
-    def frame(number: int) -> Frame:
-        return part.own(results.whole_frame(number), _read(part))
+    def frame(index: int) -> Frame:
+        return part.own(results.whole_frame(numbers[index]), _read(part))
 
-    return reference_results(original, results.distinct, frame, folder, on_done)
+    made = (*part.model.network.outputs, *part.model.constant_outputs)
+    found = reference_results(original, made, len(numbers), frame, folder, on_done)
+    for index, outputs in found:
+        yield numbers[index], outputs
 
 
 def _read(part: Part) -> tuple[str, ...]:

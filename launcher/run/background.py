@@ -10,9 +10,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from launcher.errors import LauncherError, RunFailedError
+from launcher.threads import in_thread
 
 Made = TypeVar("Made")
 
@@ -40,20 +42,16 @@ class Background(Generic[Made]):
         def is_wanted() -> bool:
             return self._is_open and self._wanted == number
 
-        def do() -> None:
-            made: Made | LauncherError
-            try:
-                made = work(is_wanted)
-            except LauncherError as error:
-                made = error
-            except BaseException as error:  # noqa: BLE001 - every error must reach the user
-                made = RunFailedError(f"{type(error).__name__}: {error}")
+        def keep(done: Future[Made]) -> None:
+            error = done.exception()
+            if error is not None and not isinstance(error, LauncherError):
+                error = RunFailedError(f"{type(error).__name__}: {error}")
             with self._lock:
                 if is_wanted():
-                    self._done.append((number, made))
+                    self._done.append((number, done.result() if error is None else error))
                     os.eventfd_write(self.descriptor, 1)
 
-        threading.Thread(target=do, name=f"planning {number}", daemon=True).start()
+        in_thread(lambda: work(is_wanted), f"planning {number}").add_done_callback(keep)
 
     def done(self) -> list[tuple[int, Made | LauncherError]]:
         """Return the numbers, and the results or errors, of work done since the last call."""

@@ -31,7 +31,6 @@ from launcher.core.events import (
     NotAdmitted,
 )
 from launcher.run.doors import NO_EPOCH, DoorSearch, SearchStep, candidates
-from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.host.owner import has_ended
 from nodes.net.curve import Context
@@ -65,6 +64,7 @@ from nodes.protocol.messages import (
     Welcome,
     is_understood,
 )
+from nodes.protocol.payload import Array
 
 CONTROL_OPTIONS = SocketOptions(
     MAX_MESSAGE_BYTES,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from launcher.errors import BadInputError
-from launcher.run.runtime import Frame, Frames, OnResult, PushedNetwork
+from launcher.run.runtime import Frame, Frames, OnResult
 from launcher.view.frame_trace import FrameTrace
+from nodes.protocol.payload import Array
 
 
 class FrameList:
-    """A sequence of frames as `launcher.run.runtime.PushedFrames`; one is read when it is sent."""
+    """A sequence of frames as `launcher.run.runtime.PushedFrames`; one is read when it is sent.
 
+    `on_result` is called with their results.
+    """
+
+    inputs = ()
     descriptor = None
     deadline_s = None
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, on_result: OnResult) -> None:
         self._frames = frames
+        self._on_result = on_result
         self.count = len(frames)
 
     def hold(self, frames: int) -> None:
@@ -35,9 +43,13 @@ class FrameList:
         """Return nothing: no frame is traced."""
         return ()
 
+    def took(self, index: int, outputs: Mapping[str, Array]) -> None:
+        """See `PushedFrames.took`."""
+        self._on_result(index, outputs)
 
-def listed(frames: Frames, on_result: OnResult) -> tuple[PushedNetwork, ...]:
+
+def listed(frames: Frames, on_result: OnResult) -> tuple[FrameList, ...]:
     """Return `frames` for a run of one stream; raises `BadInputError` if there are none."""
     if not len(frames):
         raise BadInputError("there is no frame to run")
-    return (PushedNetwork((), FrameList(frames), on_result),)
+    return (FrameList(frames, on_result),)

@@ -15,32 +15,31 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.events import Halted, ResultsTaken
 from launcher.core.networks import NetworkStreams
 from launcher.core.stream import RunStream
-from launcher.errors import BadInputError, RunFailedError
+from launcher.errors import RunFailedError
 from launcher.run.connections import Connections
-from launcher.run.runtime import Array, Frame, PushedNetwork
-from launcher.run.tensors import as_tensor
+from launcher.run.runtime import Frame, PushedFrames
 from launcher.view.frame_trace import FrameTrace
 from nodes.core.deployment import most_bytes
 from nodes.net.sockets import AddressError
 from nodes.protocol.errors import RemoteProtocolError
-from nodes.protocol.messages import HOST, Attach, ChannelSpec, Credit, Message, TensorHeader
-from nodes.protocol.payload import checked_array
+from nodes.protocol.messages import HOST, Attach, Credit, Message, TensorHeader
+from nodes.protocol.payload import Array, checked_array
 
 
 class Host:
     """Streams the frames of each network through one deployment after another.
 
-    Programs push the frames (`look`). The network's `state` before the first frame maps tensor
-    names to arrays; it is zero if it is not given. If a run of one stream is `timed`, `sent_s[k]`
-    is when frame k was sent (for the last time), `received_s[k]` when the last of its outputs
-    arrived, in seconds after `began_s` on the monotonic clock. Here k does not count frames that
-    were withdrawn.
+    Programs push the frames (`look`); each of `networks` has those of one. The network's `state`
+    before the first frame maps tensor names to arrays; it is zero if it is not given. If a run of
+    one stream is `timed`, `sent_s[k]` is when frame k was sent (for the last time), `received_s[k]`
+    when the last of its outputs arrived, in seconds after `began_s` on the monotonic clock. Here k
+    does not count frames that were withdrawn.
     """
 
     def __init__(
         self,
         blueprint: Blueprint,
-        networks: Sequence[PushedNetwork],
+        networks: Sequence[PushedFrames],
         connections: Connections,
         began_s: float,
         state: Frame | None = None,
@@ -53,19 +52,22 @@ class Host:
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
         self.first_result_s = 0.0
+        self.sent_bytes = 0
+        """The bytes of all frames sent in the present epoch; initial state is left out."""
         self._connections = connections
         self._began_s = began_s
+        self._on_traced = on_traced
         several = len(networks) > 1
-        shares = [
+        blueprints = [
             blueprint.of_network(number) if several else blueprint
             for number in range(len(networks))
         ]
-        self._lanes = [
-            _Lane(share, network, connections, state, on_traced)
-            for share, network in zip(shares, networks, strict=True)
+        self._networks = [
+            (frames, _stream(own, frames, state or {}))
+            for frames, own in zip(networks, blueprints, strict=True)
         ]
-        self._streams = NetworkStreams(blueprint, [lane.stream for lane in self._lanes])
-        self._is_timed = timed and len(self._lanes) == 1
+        self._streams = NetworkStreams(blueprint, [stream for _, stream in self._networks])
+        self._is_timed = timed and not several
 
     @property
     def progress(self) -> ResultsTaken:
@@ -78,24 +80,20 @@ class Host:
         return {n: frames for s in self._streams for n, frames in s.source.held.items()}
 
     @property
-    def sent_bytes(self) -> int:
-        """The bytes of all frames sent in the present epoch; initial state is left out."""
-        return sum(lane.sent_bytes for lane in self._lanes)
-
-    @property
     def has_sent(self) -> bool:
         """Whether any frame was sent."""
         return any(stream.first + stream.source.next_frame for stream in self._streams)
 
     def look(self) -> None:
         """Accept the frames that programs have pushed by now (`PushedFrames.seen`)."""
-        for lane in self._lanes:
-            lane.look()
+        for frames, stream in self._networks:
+            pushed, is_end = frames.seen()
+            stream.push(pushed, is_end=is_end)
 
     @property
     def deadline_s(self) -> float | None:
         """When to `look` although nothing was pushed, on the monotonic clock."""
-        found = (lane.deadline_s for lane in self._lanes)
+        found = (frames.deadline_s for frames, _ in self._networks)
         return min((deadline_s for deadline_s in found if deadline_s is not None), default=None)
 
     def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
@@ -104,8 +102,10 @@ class Host:
         Raises `RunFailedError` for an invalid address.
         """
         self._streams.begin(blueprint)
-        for lane in self._lanes:
-            lane.begin()
+        self.sent_bytes = 0
+        for frames, stream in self._networks:
+            frames.hold(stream.blueprint.frames_held)
+        self.look()
         for node, address in data_addresses.items():
             touched = self._streams.channels(node)
             feeds = (channel for channel in touched if channel.source_node == node)
@@ -150,130 +150,65 @@ class Host:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do."""
-        return any(lane.is_busy for lane in self._lanes)
+        return any(stream.may_send or stream.may_take for stream in self._streams)
 
     def step(self) -> None:
         """Do one thing for each network: send a frame, else hand over a result."""
-        for lane in self._lanes:
+        for frames, stream in self._networks:
             began_s = self._now_s()
-            was_sent, was_taken = lane.step()
-            if was_sent and self._is_timed:
-                self.sent_s.append(self._now_s())
-            if was_taken and not self.first_result_s:
-                self.first_result_s = began_s
+            if stream.may_send:
+                if self._send(frames, stream) and self._is_timed:
+                    self.sent_s.append(self._now_s())
+            elif stream.may_take:
+                self._take(frames, stream)
+                if not self.first_result_s:
+                    self.first_result_s = began_s
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
 
+    # ------------------------------------------------------------ one network
 
-class _Lane:
-    """Sends the frames of one network, and hands over its results."""
-
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        network: PushedNetwork,
-        connections: Connections,
-        state: Frame | None,
-        on_traced: Callable[[FrameTrace], None] | None,
-    ) -> None:
-        self._on_traced = on_traced
-        self._frames = network.frames
-        self._on_result = network.on_result
-        self._connections = connections
-        self.sent_bytes = 0
-        zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
-        self.stream: RunStream[Array] = RunStream(
-            blueprint, {**zeros, **(state or {})}, frames=self._frames.count
-        )
-
-    def begin(self) -> None:
-        """Say how many frames the epoch that begins can hold, and accept those that arrived."""
-        self.sent_bytes = 0
-        self._frames.hold(self.stream.blueprint.frames_held)
-        self.look()
-
-    def look(self) -> None:
-        """Accept the frames that a program has pushed by now."""
-        frames, is_end = self._frames.seen()
-        self.stream.push(frames, is_end=is_end)
-
-    @property
-    def deadline_s(self) -> float | None:
-        """See `PushedFrames.deadline_s`."""
-        return self._frames.deadline_s
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether `step` has something to do."""
-        return self.stream.may_send or self.stream.may_take
-
-    def step(self) -> tuple[bool, bool]:
-        """Do one thing, if there is any: return whether a frame was sent, and a result taken."""
-        if self.stream.may_send:
-            return self._send(), False
-        if self.stream.may_take:
-            self._take()
-            return False, True
-        return False, False
-
-    def _send(self) -> bool:
+    def _send(self, frames: PushedFrames, stream: RunStream[Array]) -> bool:
         """Send the next frame; False if it was withdrawn."""
-        number = self.stream.next_frame
+        number = stream.next_frame
         if number is None:
             raise RuntimeError("there is no frame to send")
-        if self.stream.is_new and not self._frames.claim(number):
-            self.stream.withdraw()
+        if stream.is_new and not frames.claim(number):
+            stream.withdraw()
             return False
-        frame = self._load(number)
-        name = self.stream.blueprint.dealing.name
-        tensors = self.stream.send()
+        frame = frames[number]  # before a credit is claimed, because a file may be broken
+        name = stream.blueprint.dealing.name
+        tensors = stream.send()
         if self._on_traced is not None:
-            self._note_sent(number)
+            blueprint, sent = stream.blueprint, stream.source.next_frame - 1
+            for trace in frames.traces(number):
+                trace.sent(blueprint, blueprint.dealing.copy(sent), blueprint.dealing.number(sent))
         for channel, header in tensors:
-            array = (
-                self.stream.state[channel.tensor]
-                if channel.kept_from
-                else frame[name(channel.tensor)]
-            )
+            is_state = bool(channel.kept_from)
+            array = stream.state[channel.tensor] if is_state else frame[name(channel.tensor)]
             self._connections.send_tensor(channel.target_node, header, array)
-            self.sent_bytes += 0 if channel.kept_from else array.nbytes
+            self.sent_bytes += 0 if is_state else array.nbytes
         return True
 
-    def _note_sent(self, number: int) -> None:
-        """Note where the frame that is sent now will be, if it is traced."""
-        share, sent = self.stream.blueprint, self.stream.source.next_frame - 1
-        for trace in self._frames.traces(number):
-            trace.sent(share, share.dealing.copy(sent), share.dealing.number(sent))
-
-    def _take(self) -> None:
-        number, outputs = self.stream.result()
-        if passed_through := self.stream.blueprint.passed_through:
-            frame = self._frames[number]
+    def _take(self, frames: PushedFrames, stream: RunStream[Array]) -> None:
+        """Hand over the next result."""
+        number, outputs = stream.result()
+        if passed_through := stream.blueprint.passed_through:
+            frame = frames[number]
             outputs.update({name: frame[name] for name in passed_through if name in frame})
-        traces = self._frames.traces(number) if self._on_traced is not None else ()
+        traces = frames.traces(number) if self._on_traced is not None else ()
         for trace in traces:
             trace.taken_s = time.monotonic()
-        self._on_result(number, outputs)
+        frames.took(number, outputs)
         for trace in traces:
             if self._on_traced is not None:
                 self._on_traced(trace)
-        for node, credit in self.stream.take():
+        for node, credit in stream.take():
             self._connections.send_data(node, credit)
 
-    def _load(self, number: int) -> Frame:
-        frame, dealing = self._frames[number], self.stream.blueprint.dealing
-        due = {dealing.name(c.tensor): c for c in self.stream.source.due() if not c.kept_from}
-        return {name: _checked(number, frame, name, c) for name, c in due.items()}
 
-
-def _checked(number: int, frame: Frame, name: str, channel: ChannelSpec) -> Array:
-    """Return the frame's array for a channel in C order; raises `BadInputError` if it does not
-    fit."""
-    array = frame.get(name)
-    if array is None:
-        raise BadInputError(f"frame {number} has no input {name!r}")
-    try:
-        return as_tensor(array, name, channel.dtype, channel.shape)
-    except BadInputError as error:
-        raise BadInputError(f"frame {number}: {error}") from error
+def _stream(blueprint: Blueprint, frames: PushedFrames, state: Frame) -> RunStream[Array]:
+    """Return the stream of one network, to which the blueprint is reduced."""
+    zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
+    return RunStream(blueprint, {**zeros, **state}, frames=frames.count)

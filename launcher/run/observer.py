@@ -10,10 +10,10 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.session import Session, SessionState
 from launcher.core.supervisor import Supervisor
 from launcher.run.host import Host
-from launcher.run.runtime import Node
+from launcher.run.runtime import CutPlan, Node
 from launcher.view.measurements import NodeMeasurements
-from launcher.view.model import ChannelView, NodeState, NodeView, PhaseView
-from launcher.view.observation import ANSWER_S, Observation, RunParts
+from launcher.view.model import ChannelView, NodeState, NodeView, PhaseView, RunSnapshot
+from launcher.view.observation import ANSWER_S, Observation
 from nodes.core.engines import EngineLackingError, resolve
 from nodes.protocol.messages import Control, GetStats, Stats, Stopped
 from partition.plan import Plan, PlannedPhase
@@ -37,7 +37,7 @@ class Observer:
         observation: Observation,
         supervisor: Supervisor,
         host: Host,
-        plans: Mapping[int, Plan],
+        plans: Mapping[int, CutPlan],
         nodes: tuple[Node, ...],
         ask: Callable[[str, Control], None],
     ) -> None:
@@ -96,28 +96,29 @@ class Observer:
 
     # ------------------------------------------------------------ what the run's thread knows
 
-    def _parts(self) -> RunParts:
-        share = self._supervisor.blueprint
-        plan = self._plans[share.epoch]
-        return RunParts(
+    def _parts(self) -> RunSnapshot:
+        blueprint = self._supervisor.blueprint
+        plan = self._plans[blueprint.epoch].plan
+        return RunSnapshot(
             state=self._supervisor.life.state.name.lower(),
-            epoch=share.epoch,
+            epoch=blueprint.epoch,
             strategy=plan.strategy,
             batch=plan.batch,
             predicted_rate=1 / plan.frame_s if plan.frame_s else 0.0,
-            recoveries=self._supervisor.recovered,
+            recoveries_total=self._supervisor.recovered,
             nodes=tuple(
-                self._node(session, share, plan) for session in self._supervisor.sessions.values()
+                self._node(session, blueprint, plan)
+                for session in self._supervisor.sessions.values()
             ),
-            channels=tuple(self._channels(share)),
+            channels=tuple(self._channels(blueprint)),
         )
 
-    def _node(self, session: Session, share: Blueprint, plan: Plan) -> NodeView:
+    def _node(self, session: Session, blueprint: Blueprint, plan: Plan) -> NodeView:
         name, measured = session.node, self._measured[session.node]
-        state = _state(session, share)
+        state = _state(session, blueprint)
         engine, device = self._engine(session)
-        is_known = name in share.deployments and self._stats(name, share) is not None
-        predicted = plan.memory.get(name) if name in share.deployments else None
+        is_known = name in blueprint.deployments and self._stats(name, blueprint) is not None
+        predicted = plan.memory.get(name) if name in blueprint.deployments else None
         limits = {device.name: device.memory_bytes for device in plan.devices}
         idle = None if session.welcome is None else session.welcome.rss_bytes
         return NodeView(
@@ -136,7 +137,9 @@ class Observer:
             sent_bytes_total=measured.sent_bytes,
             received_bytes_total=measured.received_bytes,
             energy_j_total=measured.energy_j,
-            phases=tuple(self._phases(session, share, plan)) if name in share.deployments else (),
+            phases=tuple(self._phases(session, blueprint, plan))
+            if name in blueprint.deployments
+            else (),
         )
 
     def _engine(self, session: Session) -> tuple[str, str]:
@@ -146,10 +149,10 @@ class Observer:
                 return choice.engine, choice.device
         return "", ""
 
-    def _phases(self, session: Session, share: Blueprint, plan: Plan) -> list[PhaseView]:
-        own = share.deployments[session.node].phases
+    def _phases(self, session: Session, blueprint: Blueprint, plan: Plan) -> list[PhaseView]:
+        own = blueprint.deployments[session.node].phases
         planned: dict[str, PlannedPhase] = {phase.name: phase for phase in plan.phases}
-        stats = self._stats(session.node, share)
+        stats = self._stats(session.node, blueprint)
         rehearsed_s = () if session.deployed is None else session.deployed.phase_s
         return [
             PhaseView(
@@ -167,19 +170,19 @@ class Observer:
             for index, phase in enumerate(own)
         ]
 
-    def _stats(self, node: str, share: Blueprint) -> Stats | None:
+    def _stats(self, node: str, blueprint: Blueprint) -> Stats | None:
         """The node's statistics, if they are of this epoch and of its phases."""
         stats = self._measured[node].stats
-        if stats is None or stats.epoch != share.epoch:
+        if stats is None or stats.epoch != blueprint.epoch:
             return None
-        phases = len(share.deployments[node].phases)
+        phases = len(blueprint.deployments[node].phases)
         counted = {len(stats.firings), len(stats.busy_s), len(stats.waited_s) or phases}
         return stats if counted == {phases} else None  # an agent may send anything
 
-    def _channels(self, share: Blueprint) -> list[ChannelView]:
-        held = self._held(share)
-        planned = self._plans[share.epoch].channels
-        channels = {c.number: c for d in share.deployments.values() for c in d.channels}
+    def _channels(self, blueprint: Blueprint) -> list[ChannelView]:
+        held = self._held(blueprint)
+        planned = self._plans[blueprint.epoch].plan.channels
+        channels = {c.number: c for d in blueprint.deployments.values() for c in d.channels}
         return [
             ChannelView(
                 name=channel.tensor,
@@ -193,12 +196,12 @@ class Observer:
             if channel.source_node != channel.target_node and not channel.kept_from
         ]
 
-    def _held(self, share: Blueprint) -> dict[int, int]:
+    def _held(self, blueprint: Blueprint) -> dict[int, int]:
         """The frames in each channel: its producer knows all, its consumer those that arrived."""
         found: dict[int, int] = {}
         made: dict[int, int] = dict(self._host.held)
-        for node, deployment in share.deployments.items():
-            stats = self._stats(node, share)
+        for node, deployment in blueprint.deployments.items():
+            stats = self._stats(node, blueprint)
             frames = () if stats is None else stats.channel_frames
             if len(frames) == len(deployment.channels):
                 for channel, count in zip(deployment.channels, frames, strict=True):
@@ -206,9 +209,9 @@ class Observer:
         return found | made
 
 
-def _state(session: Session, share: Blueprint) -> NodeState:
+def _state(session: Session, blueprint: Blueprint) -> NodeState:
     if session.state is SessionState.CONNECTING:
         return NodeState.ABSENT
     if not session.is_present:
         return NodeState.ABSENT if session.was_absent else NodeState.LOST
-    return NodeState.ACTIVE if session.node in share.deployments else NodeState.STANDING_BY
+    return NodeState.ACTIVE if session.node in blueprint.deployments else NodeState.STANDING_BY

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cnn.merge import part_name
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 if TYPE_CHECKING:
     from cnn.model import Model
+    from cnn.network import Tensor
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,12 @@ class Part:
     def name(self) -> str:
         """The name that the user gave it."""
         return self.model.network.name
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """The network's inputs, by their names in it."""
+        network = self.model.network
+        return {name: network.tensors[name] for name in network.inputs}
 
     def common(self, name: str) -> str:
         """Return the name that a tensor of this network has in the network that is run."""

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.config.bounds import MOST_FRAMES, MOST_SEED
 from launcher.console import print_version
 from launcher.core.watch import Rebalance, Start
+from launcher.quantities import MOST_FRAMES, MOST_SEED
 from nodes.protocol.messages import Order
 
 Search = Literal["again"]
@@ -57,7 +57,11 @@ class Request:
         ),
     ] = None
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the results: .npy files, and classes.csv")
+        Path | None,
+        typer.Option(
+            help="Folder for the results: .npy files, classes.csv of a classifier, and "
+            "predictions.jsonl with a task"
+        ),
     ] = None
     strategy: Annotated[
         str | None, typer.Option(help="How layers are divided among nodes, such as 'vertical'")
@@ -66,14 +70,14 @@ class Request:
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Number of frames that a node computes at once; auto: what is fastest by the "
+            help="Number of frames that a node computes at once; auto: the fastest number by the "
             "profile within --max-latency",
         ),
     ] = None
     max_latency: Annotated[
         str | None,
         typer.Option(
-            help="The longest that a frame may take from its source to its result, such as 200ms"
+            help="Longest time that a frame may take from its source to its result, such as 200ms"
         ),
     ] = None
     seed: Annotated[
@@ -118,7 +122,7 @@ class Request:
     ] = None
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Continue the run in the journal, or begin it"),
+        typer.Option("--resume", help="Continue the run in the journal, or begin one"),
     ] = False
     trace: Annotated[
         Path | None,
@@ -126,7 +130,7 @@ class Request:
     ] = None
     report: Annotated[
         Path | None,
-        typer.Option(help="File for a page on the run, in HTML: plan, schedule, figures over time"),
+        typer.Option(help="File for an HTML page on the run: plan, schedule, figures over time"),
     ] = None
     rebalance: Annotated[
         Rebalance | None,
@@ -162,7 +166,17 @@ class Request:
     ] = False
     search: Annotated[
         Search | None,
-        typer.Option(
-            help="again: search for a plan, and use none that an earlier search has found"
-        ),
+        typer.Option(help="again: search for a plan, and ignore those that earlier searches found"),
     ] = None
+    annotate: Annotated[
+        bool,
+        typer.Option("--annotate", help="With --output and a task: also pictures with predictions"),
+    ] = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Print all of the report, or of the plan, and not only a summary",
+        ),
+    ] = False

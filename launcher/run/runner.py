@@ -16,9 +16,9 @@ from cnn.blocked_layout import borders_in_blocks
 from launcher.config.access import Access, exposed, launcher_keys
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest, Rehearsed
-from launcher.core.intake import ENDLESS
-from launcher.core.roll import Roll, ThreadShare
+from launcher.core.roll import Question, Roll
 from launcher.core.session import Contact, Session
+from launcher.core.stream import ENDLESS
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from launcher.errors import BadInputError, RunFailedError
@@ -32,9 +32,10 @@ from launcher.run.processes import LocalAgents, start_agents
 from launcher.run.roll_call import call_roll, greeting
 from launcher.run.runtime import (
     REMOTE_S,
+    CutPlan,
     Node,
     OnUpdate,
-    PushedNetwork,
+    PushedFrames,
     Runner,
     RunOptions,
     RunResult,
@@ -66,7 +67,7 @@ class AgentRunner:
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        networks: Sequence[PushedNetwork],
+        networks: Sequence[PushedFrames],
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
@@ -83,7 +84,8 @@ class AgentRunner:
         nodes: tuple[Node, ...],
         timeout_s: float,
         remote_s: float = REMOTE_S,
-        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
+        wanted: Mapping[str, Question] = MappingProxyType({}),
+        show: Callable[[int, int], None] = lambda *_: None,
     ) -> Roll:
         """Greet the nodes' agents and return their answers (see `launcher.run.roll_call`)."""
         contacts = [_contact(node, self.agents, keep=True) for node in nodes]
@@ -92,7 +94,9 @@ class AgentRunner:
         hello = greeting(timeout_s, self.session)
         with Connections(keys, access.guards, _doors(nodes)) as connections:
             roll = call_roll(
-                *(connections, contacts, hello, timeout_s, remote_s, self.agents), wanted=wanted
+                *(connections, contacts, hello, timeout_s, remote_s, self.agents),
+                wanted=wanted,
+                show=show,
             )
         self.slots.update(roll.addresses)
         return roll
@@ -102,7 +106,7 @@ def run(
     plan: Plan,
     nodes: tuple[Node, ...],
     subnets: Mapping[str, SubnetFiles],
-    networks: Sequence[PushedNetwork],
+    networks: Sequence[PushedFrames],
     on_update: OnUpdate,
     options: RunOptions,
     agents: LocalAgents | None = None,
@@ -120,34 +124,35 @@ def run(
     addresses of the slots that are tried first.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
-    version, missing) and frames that do not fit; `RunFailedError` if the run fails later.
+    version, missing); `RunFailedError` if the run fails later.
     """
     began_s = time.monotonic()
     used = _nodes_in_use(plan, nodes)
     held = nodes if options.recovers else used
     _check_addresses(held)
-    count = min(ENDLESS, sum(network.frames.count for network in networks))
-    descriptors = [network.frames.descriptor for network in networks]
+    count = min(ENDLESS, sum(network.count for network in networks))
+    descriptors = [network.descriptor for network in networks]
     inputs = [network.inputs for network in networks]
-    share = _share(plan, nodes, subnets, secrets.randbits(62), options, inputs)
-    plans = {share.epoch: plan}
+    blueprint = _blueprint(plan, nodes, subnets, secrets.randbits(62), options, inputs)
+    plans = {blueprint.epoch: CutPlan(plan, subnets)}
 
     def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
         if options.replan is None:
-            raise RunFailedError("this run does not go on without a node")
-        to_beat = None if request.better_than is None else plans[request.better_than]
-        found = options.replan(request, to_beat, is_wanted)
-        plans[request.epoch] = found.plan
+            raise RunFailedError("this run does not continue without a node")
+        to_beat = None if request.better_than is None else plans[request.better_than].plan
+        earlier = None if request.again is None else plans.get(request.again)
+        found = earlier or options.replan(request, to_beat, is_wanted)
+        plans[request.epoch] = found
         if len(plans) > MOST_PLANS:
             del plans[next(epoch for epoch in plans if epoch != supervisor.blueprint.epoch)]
-        share = _share(found.plan, nodes, found.subnets, request.epoch, options, inputs)
+        blueprint = _blueprint(found.plan, nodes, found.subnets, request.epoch, options, inputs)
         room = frozenset() if to_beat is None else with_room(to_beat, found.plan)
-        share = replace(share, slower=request.slower, with_room=room)
-        return PlanReply(share, found.gain, found.note), _blob_files(found.subnets)
+        blueprint = replace(blueprint, slower=request.slower, with_room=room)
+        return PlanReply(blueprint, found.gain, found.note), _blob_files(found.subnets)
 
     def learn(rehearsed: Rehearsed) -> None:
         if options.learn is not None:
-            options.learn(plans[rehearsed.epoch], rehearsed)
+            options.learn(plans[rehearsed.epoch].plan, rehearsed)
 
     with contextlib.ExitStack() as stack:
         if agents is None:
@@ -165,7 +170,7 @@ def run(
         if follower is not None:
             stack.callback(follower.close)
         host = Host(
-            share,
+            blueprint,
             networks,
             connections,
             began_s,
@@ -175,7 +180,7 @@ def run(
         )
         limits = _limits(options, plan.batch)
         supervisor = Supervisor(
-            share, contacts, count, greeting(limits.run.lease_s, session), limits
+            blueprint, contacts, count, greeting(limits.run.lease_s, session), limits
         )
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
@@ -201,8 +206,8 @@ def run(
         drive.run()
     if tracer is not None and options.trace is not None:
         tracer.write(options.trace, supervisor.blueprint)
-    share = supervisor.blueprint
-    sessions = [supervisor.sessions[node] for node in share.deployments]
+    blueprint = supervisor.blueprint
+    sessions = [supervisor.sessions[node] for node in blueprint.deployments]
     return RunResult(
         sent_s=tuple(host.sent_s),
         received_s=tuple(host.received_s),
@@ -217,7 +222,7 @@ def run(
         recoveries=tuple(supervisor.recoveries),
         absences=supervisor.absences,
         sent_bytes=host.sent_bytes,
-        replanned=None if plans[share.epoch] is plan else plans[share.epoch],
+        replanned=None if plans[blueprint.epoch].plan is plan else plans[blueprint.epoch].plan,
     )
 
 
@@ -232,7 +237,7 @@ def _engines(nodes: tuple[Node, ...], sessions: Iterable[Session]) -> dict[str, 
     return found
 
 
-def _share(
+def _blueprint(
     plan: Plan,
     nodes: tuple[Node, ...],
     subnets: Mapping[str, SubnetFiles],
@@ -339,8 +344,8 @@ def _check_addresses(nodes: tuple[Node, ...]) -> None:
         for address in node.addresses:
             if at.setdefault(address, node.name) != node.name:
                 raise BadInputError(
-                    f"nodes {at[address]!r} and {node.name!r} have the same address "
-                    f"{address}: each node needs an agent of its own"
+                    f"nodes {at[address]!r} and {node.name!r} have the same address {address}: "
+                    "each node needs its own agent"
                 )
 
 

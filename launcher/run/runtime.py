@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
-
-from numpy.typing import NDArray
+from typing import Protocol
 
 from launcher.config.access import Access
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.recovery import Recovery
-from launcher.core.roll import Absence, Roll, ThreadShare
+from launcher.core.roll import Absence, Question, Roll
 from launcher.core.watch import START_WAIT_S
 from launcher.run.background import IsWanted
 from launcher.run.consent import Consent
@@ -23,10 +21,8 @@ from launcher.view.observation import Observation
 from nodes.core.engines import AUTO
 from nodes.protocol.addresses import slot_address
 from nodes.protocol.messages import EngineChoice, Stats, Welcome
+from nodes.protocol.payload import Array
 from partition.plan import Plan
-
-Array: TypeAlias = NDArray[Any]
-"""A tensor's values: any shape and dtype."""
 
 Frame = Mapping[str, Array]
 """One frame: network input name → array of that input's shape and dtype."""
@@ -91,10 +87,17 @@ class Frames(Protocol):
 
 
 class PushedFrames(Protocol):
-    """Frames that a program pushes while they are streamed, numbered from 0, until it ends them.
+    """The frames of one network, which streams by itself, while a program pushes them.
 
-    The thread that runs the stream calls all of this.
+    They are numbered from 0, and a batch counts as one. The thread that runs the stream calls all
+    of this.
     """
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The network's inputs in the plan, which are the keys of its frames; they matter only
+        together with other networks."""
+        ...
 
     @property
     def descriptor(self) -> int | None:
@@ -128,24 +131,17 @@ class PushedFrames(Protocol):
         """Whether this frame is to be computed, just before it is sent for the first time."""
         ...
 
-    def __getitem__(self, index: int) -> Frame: ...
+    def __getitem__(self, index: int) -> Frame:
+        """A frame that was claimed, whose arrays are in C order and as the network takes them."""
+        ...
 
     def traces(self, index: int) -> Sequence[FrameTrace]:
         """The traces of this frame, whose result is not taken yet."""
         ...
 
-
-@dataclass(frozen=True, slots=True)
-class PushedNetwork:
-    """The frames of one network, which streams by itself, and who takes their results.
-
-    `inputs` are the network's inputs in the plan, and the keys of its frames; they matter only
-    together with other networks.
-    """
-
-    inputs: tuple[str, ...]
-    frames: PushedFrames
-    on_result: OnResult
+    def took(self, index: int, outputs: Mapping[str, Array]) -> None:
+        """Take a frame's result, as `OnResult` says."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +280,7 @@ class Runner(Protocol):
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        networks: Sequence[PushedNetwork],
+        networks: Sequence[PushedFrames],
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
@@ -299,11 +295,13 @@ class Runner(Protocol):
         nodes: tuple[Node, ...],
         timeout_s: float,
         remote_s: float = REMOTE_S,
-        wanted: Mapping[str, ThreadShare] = MappingProxyType({}),
+        wanted: Mapping[str, Question] = MappingProxyType({}),
+        show: Callable[[int, int], None] = lambda *_: None,
     ) -> Roll:
         """Greet the agents, before a plan is made for them, for at most `timeout_s`.
 
         Agents that run already have `remote_s`, if that is less. Agents in `wanted` are also asked
-        for what their boards have measured.
+        for what their boards have measured; `show` is called with how many have reported it, and
+        with the number of all.
         """
         ...

@@ -6,10 +6,11 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, Protocol, TypeVar
 
 from launcher.run.feed import Outputs, Withdrawal
+from launcher.threads import in_thread
 
 Given = TypeVar("Given")
 Given_contra = TypeVar("Given_contra", contravariant=True)
@@ -18,8 +19,11 @@ Given_contra = TypeVar("Given_contra", contravariant=True)
 class Submit(Protocol[Given_contra]):
     """Submits a frame, as `Feed.submit` does."""
 
-    def __call__(self, frame: Given_contra, /, *, withdrawal: Withdrawal) -> Future[Outputs]:
-        """Return the future of its result; raises `CancelledError` after the `withdrawal`."""
+    def __call__(self, frame: Given_contra, /, *, withdrawal: Withdrawal) -> Future[Outputs] | None:
+        """Return the future of its result, None if the frame is left out.
+
+        Raises `CancelledError` after the `withdrawal`.
+        """
         ...
 
 
@@ -42,8 +46,9 @@ class StreamedResults(Generic[Given]):
         self._waiting: deque[Future[Outputs]] = deque()
         self._done: queue.SimpleQueue[Future[Outputs] | None] = queue.SimpleQueue()
         self._submitted = self._taken = 0
-        self._is_begun = self._is_read = False
-        self._error: BaseException | None = None
+        self._is_read = False
+        self._reader: Future[None] | None = None
+        """The thread that reads and submits; `next` raises its error after the last result."""
 
     def __iter__(self) -> Iterator[Outputs]:
         """Yield the results, each as soon as it has arrived, until the frames end.
@@ -62,9 +67,8 @@ class StreamedResults(Generic[Given]):
 
         Raises as iterating does.
         """
-        if not self._is_begun:
-            self._is_begun = True
-            threading.Thread(target=self._read, name="csdf-edge frames", daemon=True).start()
+        if self._reader is None:
+            self._reader = in_thread(self._read, "frames")
         else:
             with self._room:  # the consumer no longer uses the result before
                 self._ahead -= 1
@@ -80,9 +84,13 @@ class StreamedResults(Generic[Given]):
                 self._waiting.popleft()
             self._taken += 1
             return future.result()
-        if self._error is not None:
-            raise self._error
-        return None
+        return self._reader.result()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of reading or submitting, once it has ended that."""
+        reader = self._reader
+        return reader.exception() if reader is not None and reader.done() else None
 
     def close(self) -> None:
         """Read no more frames, cancel those that are not sent yet, and let `next` return."""
@@ -95,6 +103,11 @@ class StreamedResults(Generic[Given]):
         for future in waiting:
             future.cancel()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread that reads frames has ended, after `close`."""
+        if self._reader is not None:
+            wait([self._reader], timeout_s)
+
     def _read(self) -> None:
         try:
             frames = iter(self._frames)
@@ -103,9 +116,12 @@ class StreamedResults(Generic[Given]):
                     frame = next(frames)
                 except StopIteration:
                     break
-                self._wait_for(self._submit(frame, withdrawal=self._withdrawal))
-        except BaseException as error:  # noqa: BLE001 - it is the consumer's to see, whatever it is
-            self._error = error
+                future = self._submit(frame, withdrawal=self._withdrawal)
+                if future is not None:
+                    self._wait_for(future)
+                    continue
+                with self._room:
+                    self._ahead -= 1
         finally:
             self._done.put(None)
 

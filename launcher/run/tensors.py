@@ -1,4 +1,4 @@
-"""Converts a program's value for a network's input into a tensor: the only way in for arrays.
+"""Converts a program's values for a network's inputs into tensors: the only way in for arrays.
 
 Nodes receive the bytes of an array and nothing else, so a tensor is in C order and in this
 machine's byte order. NumPy gives an array of the other byte order the same name (`float32`), and
@@ -7,14 +7,45 @@ ONNX Runtime reads its bytes as if they were in this machine's.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from launcher.errors import BadInputError, reason
+from launcher.errors import UnfitFrameError, reason, shortened
+from nodes.protocol.payload import Array
 
-Array: TypeAlias = NDArray[Any]
+if TYPE_CHECKING:
+    from cnn.network import Tensor
+
+
+def as_tensors(
+    given: Mapping[str, ArrayLike], inputs: Mapping[str, Tensor], *, copy: bool = False
+) -> dict[str, Array]:
+    """Return a frame's arrays as the network's `inputs` are described; see `as_tensor`.
+
+    Raises `UnfitFrameError` if the frame has other names than the inputs, or an array does not fit.
+    """
+    if not isinstance(given, Mapping):
+        raise UnfitFrameError(
+            f"a frame is a mapping of input names to arrays, not {type(given).__name__}; "
+            f"the network's inputs are {', '.join(inputs)}"
+        )
+    if not given.keys() <= inputs.keys():
+        unknown = next(name for name in given if name not in inputs)
+        raise UnfitFrameError(
+            f"the network has no input {shortened(repr(unknown))}; its inputs are "
+            f"{', '.join(inputs)}"
+        )
+    found = {}
+    for name, tensor in inputs.items():
+        if name not in given:
+            raise UnfitFrameError(
+                f"input {name!r} is missing; the network's inputs are {', '.join(inputs)}"
+            )
+        found[name] = as_tensor(given[name], name, tensor.dtype, tensor.shape, copy=copy)
+    return found
 
 
 def as_tensor(
@@ -24,12 +55,12 @@ def as_tensor(
 
     An array must have that dtype, in any byte order and layout; nested lists, and other objects
     that NumPy converts, must hold numbers that `dtype` can represent. With `copy`, the result
-    shares no memory with `given`. Raises `BadInputError` if it does not fit, and for masked
+    shares no memory with `given`. Raises `UnfitFrameError` if it does not fit, and for masked
     values.
     """
     array = _array(given, name, dtype)
     if (array.dtype.name, array.shape) != (dtype, shape):
-        raise BadInputError(
+        raise UnfitFrameError(
             f"input {name!r} is {array.dtype.name}{list(array.shape)}, "
             f"but the network takes {dtype}{list(shape)}"
         )
@@ -41,11 +72,11 @@ def _array(given: ArrayLike, name: str, dtype: str) -> Array:
     try:
         array = None if _has_masked(given) else np.asarray(given)
     except Exception as error:
-        raise BadInputError(
+        raise UnfitFrameError(
             f"input {name!r} is not an array of numbers: {reason(error)}"
         ) from error
     if array is None:
-        raise BadInputError(
+        raise UnfitFrameError(
             f"input {name!r} has masked values, which the network cannot leave out; "
             "replace them, for example by filled(0)"
         )
@@ -53,7 +84,7 @@ def _array(given: ArrayLike, name: str, dtype: str) -> Array:
         return array
     if array.dtype.kind not in "biuf":
         held = "text" if array.dtype.kind in "SU" else array.dtype.name
-        raise BadInputError(
+        raise UnfitFrameError(
             f"input {name!r} holds {held} instead of numbers; the network takes {dtype}"
         )
     return _converted(given, array, name, dtype)
@@ -76,5 +107,5 @@ def _converted(given: ArrayLike, array: Array, name: str, dtype: str) -> Array:
         is_exact = found.dtype.kind in "biu"
         is_kept = found == array if is_exact else np.isfinite(found) == np.isfinite(array)
     if not is_kept.all():
-        raise BadInputError(f"input {name!r} holds numbers that {dtype} cannot represent")
+        raise UnfitFrameError(f"input {name!r} holds numbers that {dtype} cannot represent")
     return found

@@ -14,7 +14,6 @@ machines are combined. Times are microseconds on the launcher's clock since the 
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock, estimate
-from launcher.errors import BadInputError, RunFailedError
+from launcher.errors import RunFailedError
 from launcher.files import cannot_write, write_whole
 from launcher.view.frame_trace import TraceRequests
 from nodes.protocol.messages import (
@@ -166,17 +165,6 @@ def _transfer_spans(
             }  # fmt: skip
             yield {**span, "ph": "b", "ts": began_s * 1e6}
             yield {**span, "ph": "e", "ts": ended_s * 1e6}
-
-
-def check_trace_file(path: Path | None) -> None:
-    """Raise `BadInputError` if a trace could not be written there."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir():
-        raise BadInputError(f"--trace {path}: it must be a file in a folder that exists")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise BadInputError(f"--trace {path}: it must be a file that you may write")
 
 
 class Tracer(TraceRequests):

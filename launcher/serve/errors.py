@@ -21,6 +21,7 @@ class Refusal(Enum):
     UNSUPPORTED = 415, "UNIMPLEMENTED"
     FULL = 429, "RESOURCE_EXHAUSTED"
     INTERNAL = 500, "INTERNAL"
+    NOT_OFFERED = 501, "UNIMPLEMENTED"
     UNAVAILABLE = 503, "UNAVAILABLE"
 
     @property
@@ -45,8 +46,8 @@ class RequestError(LauncherError):
 def as_request_error(error: Exception) -> RequestError:
     """Return the answer for an exception; an unexpected one is answered without details.
 
-    It has no traceback, whose frames would hold the request's bytes and the exception itself, until
-    the garbage collector finds that circle.
+    It has no traceback: the frames of one would keep the request's bytes, and the exception itself,
+    until the garbage collector finds that cycle.
     """
     match error:
         case RequestError():

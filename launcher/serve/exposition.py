@@ -41,8 +41,12 @@ _NODE_COUNTERS: Sequence[Counted] = (
         lambda n: n.waited_s_total,
     ),
     ("sent_bytes", "Bytes of tensors that the node sent.", lambda n: n.sent_bytes_total),
-    ("received_bytes", "Bytes of tensors that the node got.", lambda n: n.received_bytes_total),
-    ("energy_joules", "Energy that the node's machine took.", lambda n: n.energy_j_total),
+    (
+        "received_bytes",
+        "Bytes of tensors that the node received.",
+        lambda n: n.received_bytes_total,
+    ),
+    ("energy_joules", "Energy that the node's machine used.", lambda n: n.energy_j_total),
 )
 _NODE_GAUGES: Sequence[Counted] = (
     (
@@ -210,7 +214,7 @@ def _of_requests(models: Sequence[ServedModel]) -> Iterator[Metric]:
     )
     durations = HistogramMetricFamily(
         "csdf_edge_request_duration_seconds",
-        "Time from a request's arrival until its outputs are there, of those that succeeded.",
+        "Time from a request's arrival until its outputs are ready, for requests that succeeded.",
         labels=_RUN,
     )
     for model in models:

@@ -18,11 +18,11 @@ from typing import Any
 from launcher.config.load import Cluster
 from launcher.config.serve import ServeConfig
 from launcher.errors import BadInputError
-from launcher.serve.http_server import http_server
+from launcher.serve.over_http.server import http_server
 from launcher.serve.service import Service
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it is read once, when grpcio is imported
-from launcher.serve.grpc_server import grpc_server
+from launcher.serve.over_grpc.server import grpc_server
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +56,12 @@ def tls_files(cluster: Cluster, config: ServeConfig) -> TlsFiles | None:
     files = cluster.path(config.tls_certificate), cluster.path(config.tls_key)
     for file in files:
         if file.exists() and not file.is_file():  # a pipe would keep OpenSSL waiting
-            raise BadInputError(f"{file}: no certificate with its key: it is not a regular file")
+            raise BadInputError(f"{file}: not a certificate with its key: it is not a regular file")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files)
     except OSError as error:  # ssl.SSLError is one
         names = " and ".join(map(str, files))
-        raise BadInputError(f"{names}: no certificate with its key: {error}") from error
+        raise BadInputError(f"{names}: not a certificate with its key: {error}") from error
     return files
 
 
@@ -89,7 +89,7 @@ def _try_to_listen(kind: str, host: str, port: int) -> None:
 def _cannot_listen(kind: str, host: str, port: int, error: OSError) -> BadInputError:
     hint = "; another program uses it, so give another port" * (error.errno == errno.EADDRINUSE)
     return BadInputError(
-        f"{kind} at {host}:{port}: cannot be listened at: {error.strerror or error}{hint}"
+        f"{kind} at {host}:{port}: cannot listen on this address: {error.strerror or error}{hint}"
     )
 
 
@@ -102,7 +102,7 @@ async def listening(
     tls: TlsFiles | None,
     most_in_flight: int,
 ) -> AsyncIterator[dict[str, str]]:
-    """Serve at these addresses, and give their URLs; answer requests in flight before leaving.
+    """Serve at these addresses, and yield their URLs; answer requests in flight before leaving.
 
     gRPC takes no more than `most_in_flight` calls and some to be refused. Raises `BadInputError`
     for an address that cannot be listened at.

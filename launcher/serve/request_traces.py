@@ -55,7 +55,8 @@ class _NotTaken(logging.Handler):
     def __init__(self, endpoint: str) -> None:
         super().__init__(logging.WARNING)
         self._sentence = (
-            f"traces: {server_of(endpoint)} takes no spans, which are lost then; check that it runs"
+            f"traces: {server_of(endpoint)} does not accept spans, so they are lost; check "
+            "that it runs"
         )
         self._silent_until_s = 0.0
 

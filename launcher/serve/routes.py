@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from launcher.run.feed import Feed
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.tensors import ModelRepository, ServedModel
-from launcher.streaming.live_cluster import LiveCluster, LiveModel
+from launcher.streaming.live_cluster import LiveCluster
+from launcher.streaming.live_model import LiveModel
+from launcher.tasks.opening import Task
 
 WAIT_S = 10.0
 """How long a request waits for a version of its model to serve."""
@@ -28,10 +31,12 @@ MOST_WAITING_BYTES = 64 << 20
 
 @dataclass(eq=False)
 class ServedVersion:
-    """A version of a model, and the network that computes it."""
+    """A version of a model, and the feed of the network that computes it."""
 
     model: ServedModel
-    live: LiveModel
+    feed: Feed
+    task: Task | None = None
+    """Fits pictures to the network, and decodes its outputs."""
     under_way: int = 0
     """Requests that are bound to it."""
     _on_idle: Callable[[], None] | None = field(default=None, init=False)
@@ -73,7 +78,7 @@ class Routes:
     @property
     def is_ready(self) -> bool:
         """Whether there is a version of each model that computes frames."""
-        return all(one is not None and not one.live.ended.done() for one in self._current.values())
+        return all(one is not None and not one.feed.ended.done() for one in self._current.values())
 
     def route(self, model: str, version: ServedVersion | None) -> None:
         """Bind new requests to this version; without one they wait."""
@@ -114,7 +119,7 @@ class Routes:
         self.repository.find(name, version)
         served = self._current[name]
         if served is None:
-            raise AssertionError(f"{name} is in the repository, and nothing serves it")
+            raise AssertionError(f"{name} is in the repository, but nothing serves it")
         served.begin()
         try:
             yield served
@@ -145,12 +150,21 @@ class Routes:
             await self._changed.wait()
 
 
-def fixed_routes(live: LiveCluster, versions: Mapping[str, str] = {}) -> Routes:
+def fixed_routes(
+    live: LiveCluster, versions: Mapping[str, str] = {}, tasks: Mapping[str, Task] = {}
+) -> Routes:
     """Return routes to all networks of a cluster, with the versions that they have, usually 1."""
-    networks = map(live.model, live.models)
-    return Routes(ServedVersion(served_model(n, versions.get(n.name, "1")), n) for n in networks)
+    return Routes(
+        served_version(each, versions.get(each.name, "1"), tasks.get(each.name))
+        for each in map(live.model, live.models)
+    )
 
 
-def served_model(network: LiveModel, version: str) -> ServedModel:
-    """Describe a network. Raises `BadInputError` for dtypes that the protocol does not have."""
-    return ServedModel(network.name, network.inputs, network.outputs, version)
+def served_version(network: LiveModel, version: str, task: Task | None) -> ServedVersion:
+    """Return a version of a network that is served.
+
+    Raises `BadInputError` for dtypes that the protocol does not have.
+    """
+    labels = () if task is None else task.names
+    model = ServedModel(network.name, network.inputs, network.outputs, version, labels=labels)
+    return ServedVersion(model, network.feed, task)

@@ -9,51 +9,66 @@ wait for a place in a queue as the cluster takes, more are refused.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from launcher.clock import now_s
 from launcher.config.ends.sink import FrameResult, Sink, SinkConfig
 from launcher.config.load import Cluster
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.run import ReconnectConfig
 from launcher.errors import FullError, LauncherError, RunFailedError, shortened
+from launcher.inputs.fitting import ImagePlacement
 from launcher.progress import Say
-from launcher.serve.tensors import Array
+from launcher.sinks.filtering import ResultFilter
 from launcher.sinks.opening import open_sinks
 from launcher.streaming.delivery import Delivery
-from launcher.tasks.base import Task
+from launcher.tasks.opening import Task
+from launcher.threads import in_thread
+from nodes.protocol.payload import Array
 
 CLOSING_S = 10.0
 """How long a sink may take for its last results once the server has stopped."""
 
 
-def open_served_sinks(cluster: Cluster, most: int, say: Say) -> ServedSinks:
-    """Open the sinks of the file; at most `most` requests wait for one of them.
+def open_served_sinks(cluster: Cluster, most: int, say: Say) -> dict[str, ServedSinks]:
+    """Open the sinks of the file, by the network whose results they get; at most `most` requests of
+    a network wait for one of them.
 
     Raises `BadInputError` for sinks that the results of requests cannot have.
     """
     config = cluster.config
-    if config.sinks and len(cluster.models) > 1:
+    opened: dict[str, list[tuple[SinkConfig, Sink]]] = {}
+    with ExitStack() as stack:
+        for index, (keys, sink) in enumerate(open_sinks(cluster)):
+            stack.callback(sink.close)
+            if sink.needs_image:
+                raise cluster.error(
+                    ("sinks", index), "needs images, but requests have the network's inputs instead"
+                )
+            opened.setdefault(network_of(cluster, index), []).append((keys, sink))
+        stack.pop_all()
+    return {name: ServedSinks(sinks, config.reconnect, most, say) for name, sinks in opened.items()}
+
+
+def network_of(cluster: Cluster, index: int) -> str:
+    """Return the network whose results a sink of the file gets; raises `BadInputError` if there are
+    several and the sink names none."""
+    named, models = cluster.config.sinks[index].network, cluster.models
+    if named is None and len(models) > 1:
         raise cluster.error(
-            ("sinks",), "take the results of one network, and several networks are served"
+            ("sinks", index),
+            "gets the results of one network, but several networks are served; name it by "
+            f"network: {models[0].name}",
         )
-    opened = open_sinks(cluster)
-    for index, (_, sink) in enumerate(opened):
-        if sink.needs_image:
-            for _, each in opened:
-                each.close()
-            raise cluster.error(
-                ("sinks", index), "needs images, and requests have the network's inputs instead"
-            )
-    return ServedSinks(opened, config.reconnect, most, say)
+    return named or models[0].name
 
 
 class ServedSinks:
-    """The sinks of a server; enter it to deliver, leave it once no more requests come."""
+    """The sinks of one network; enter it to deliver, leave it once no more requests come."""
 
     def __init__(
         self,
@@ -62,11 +77,17 @@ class ServedSinks:
         most: int,
         say: Say,
     ) -> None:
-        self.failed: Future[None] = Future()
-        """Receives the error of a sink that can take nothing more."""
-        self.failed.set_running_or_notify_cancel()  # nobody can cancel it
+        self.running: list[Future[None]] = []
+        """The threads of the sinks, which end early if a sink can take nothing more."""
         self._deliveries = [
-            Delivery(sink, reconnect, say, on_overload=keys.on_overload, places=keys.queue_results)
+            Delivery(
+                sink,
+                reconnect,
+                say,
+                wanted=ResultFilter.of(keys),
+                on_overload=keys.on_overload,
+                places=keys.queue_results,
+            )
             for keys, sink in opened
         ]
         self.task: Task | None = None
@@ -76,22 +97,28 @@ class ServedSinks:
         self._given = 0  # results, counted by the servers' thread
         self._queued = 0  # of those, how many are in all queues, counted by the other thread
         self._in_order = ThreadPoolExecutor(1, "csdf-edge results")
-        self._threads = [
-            threading.Thread(target=self._run, args=(delivery,), name="csdf-edge sink", daemon=True)
-            for delivery in self._deliveries
-        ]
 
     def __enter__(self) -> ServedSinks:
-        for thread in self._threads:
-            thread.start()
+        self.running = [in_thread(partial(_run, each), "sink") for each in self._deliveries]
         return self
+
+    def do_without(self, failed: Callable[[str], None]) -> None:
+        """Continue without a sink that can take nothing more, after telling `failed` why."""
+
+        def ended(delivery: Delivery, thread: Future[None]) -> None:
+            if (error := thread.exception()) is not None:
+                delivery.abandon()
+                failed(f"{error}; results of requests are no longer delivered there")
+
+        for delivery, thread in zip(self._deliveries, self.running, strict=True):
+            thread.add_done_callback(partial(ended, delivery))
 
     def __exit__(self, *_: object) -> None:
         for delivery in self._deliveries:
             delivery.finish()
         until_s = time.monotonic() + CLOSING_S
-        for delivery, thread in zip(self._deliveries, self._threads, strict=True):
-            thread.join(max(0.0, until_s - time.monotonic()))
+        for delivery, thread in zip(self._deliveries, self.running, strict=True):
+            wait([thread], max(0.0, until_s - time.monotonic()))
             delivery.abandon()
             counts = delivery.counts
             self._say(
@@ -106,8 +133,14 @@ class ServedSinks:
         if self._given - self._queued >= self._most:
             raise FullError("the sinks take no more results now; try again later")
 
-    async def put(self, name: str, outputs: Mapping[str, Array]) -> None:
-        """Hand a request's result to all sinks, with the request's id as its `name`."""
+    async def put(
+        self, name: str, outputs: Mapping[str, Array], placement: ImagePlacement | None = None
+    ) -> None:
+        """Hand a request's result to all sinks, with the request's id as its `name`.
+
+        Without a `placement` of the request's image, predictions are in pixels of the network's
+        input.
+        """
         if not self._deliveries:
             return
         result = FrameResult(self._given, now_s(), outputs, shortened(name))
@@ -116,27 +149,25 @@ class ServedSinks:
         # sinks.
         await asyncio.shield(
             asyncio.get_running_loop().run_in_executor(
-                self._in_order, self._put, result, time.monotonic()
+                self._in_order, self._put, result, placement, time.monotonic()
             )
         )
 
-    def _put(self, result: FrameResult, read_s: float) -> None:
+    def _put(self, result: FrameResult, placement: ImagePlacement | None, read_s: float) -> None:
         try:
             if self.task is not None:
-                result = replace(result, predictions=self.task.decode(result.outputs, None))
+                result = replace(result, predictions=self.task.decode(result.outputs, placement))
             for delivery in self._deliveries:
                 delivery.put(result, read_s)
         finally:
             self._queued += 1
 
-    def _run(self, delivery: Delivery) -> None:
-        try:
-            delivery.run()
-        except LauncherError as error:
-            self._fail(error)
-        except BaseException as error:  # noqa: BLE001 - a plugin's, which must reach the user
-            self._fail(RunFailedError(f"{delivery.description}: {type(error).__name__}: {error}"))
 
-    def _fail(self, error: LauncherError) -> None:
-        with contextlib.suppress(InvalidStateError):  # another sink has failed before
-            self.failed.set_exception(error)
+def _run(delivery: Delivery) -> None:
+    try:
+        delivery.run()
+    except LauncherError:
+        raise
+    except BaseException as error:  # a plugin's, which must reach the user
+        what = f"{delivery.description}: {type(error).__name__}: {error}"
+        raise RunFailedError(what) from error

@@ -1,4 +1,4 @@
-"""Opens a cluster and serves its models until a signal comes or the cluster can compute no more."""
+"""Serves the models of a cluster until a signal comes or the cluster can compute no more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import functools
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay, Say
 from launcher.results.page.comparison import of_view
 from launcher.results.page.recording import RunRecorder
+from launcher.run.parts import parts_of
 from launcher.run.request import Request
 from launcher.serve.listening import (
     TlsFiles,
@@ -33,11 +35,12 @@ from launcher.serve.request_traces import traces_to
 from launcher.serve.routes import fixed_routes
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.serve.service import Service
-from launcher.signals import stopping_on_signals
+from launcher.signals import ENDING, stopping_on_signals
 from launcher.sinks.opening import takes_standard_output
-from launcher.streaming.job import load_target, run_record
-from launcher.streaming.live_cluster import LiveCluster, open_cluster
-from launcher.tasks.opening import open_task
+from launcher.streaming.job import run_record
+from launcher.streaming.live_cluster import open_cluster
+from launcher.streaming.target import load_target
+from launcher.tasks.opening import Task, open_task
 from nodes.host.heap import give_back_free_memory
 
 
@@ -48,32 +51,46 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     `KeyboardInterrupt` after Ctrl-C once all requests in flight are answered.
     """
     cluster = load_target(request).cluster
-    config = _config(cluster.config.serve, given)
+    config = overridden(cluster.config.serve, given)
     check_stateless(cluster)
     tls = tls_files(cluster, config)
     check_can_listen(config.addresses)
+    tasks: dict[str, Task] = {}
     with (
         ExitStack() as signals,
         traces_to(config.traces) as traces,
-        open_served_sinks(cluster, config.most_in_flight, progress.say) as sinks,
+        _delivering(open_served_sinks(cluster, config.most_in_flight, progress.say)) as sinks,
         open_cluster(
             request,
             progress,
             most=config.most_in_flight,
-            check=functools.partial(_decode, sinks, cluster),
+            check=functools.partial(_open_tasks, tasks, sinks, cluster),
             follows=config.traces is not None,
             is_service=True,
         ) as live,
     ):
         give_back_free_memory()  # that planning needed
         versions = {model.name: str(model.config.version) for model in cluster.models}
-        service = Service(fixed_routes(live, versions), config.token, sinks=sinks, traces=traces)
+        routes = fixed_routes(live, versions, tasks)
+        service = Service(routes, config.token, sinks=sinks, traces=traces)
         service.views = lambda: (live.view(),)
         service.metrics_are_open = config.metrics == "open"
+        models = ", ".join(live.models)
         say = progress.say if takes_standard_output(cluster) else _print_line
         record = run_record(cluster, live.plan, live.models)
         with RunRecorder(request.report, live.view, record) as recorder:
-            number = asyncio.run(_until_stopped(service, live, config, tls, say, signals))
+            number = asyncio.run(
+                answer(
+                    service,
+                    config,
+                    tls,
+                    signals,
+                    most=config.most_in_flight * len(live.models),
+                    ends=[live.ended, *(end for each in sinks.values() for end in each.running)],
+                    begun=lambda urls: say(f"serving {models}: {', '.join(urls.values())}"),
+                    say=progress.say,
+                )
+            )
         record = recorder.record
         if record.view is not None:
             recorder.write(replace(record, compared=of_view(record.view, live.plan)))
@@ -82,13 +99,26 @@ def serve(request: Request, given: Mapping[str, object], progress: ProgressDispl
     return 0
 
 
-def _decode(sinks: ServedSinks, cluster: Cluster, model: Model) -> None:
-    """Have the results that go to sinks decoded by the task of `cluster.yaml`."""
-    if cluster.config.sinks:
-        sinks.task = open_task(cluster, model)
+@contextmanager
+def _delivering(sinks: dict[str, ServedSinks]) -> Iterator[dict[str, ServedSinks]]:
+    with ExitStack() as stack:
+        for each in sinks.values():
+            stack.enter_context(each)
+        yield sinks
 
 
-def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
+def _open_tasks(
+    tasks: dict[str, Task], sinks: Mapping[str, ServedSinks], cluster: Cluster, model: Model
+) -> None:
+    """Fill `tasks` with the task of each network, which decodes what goes to its sinks as well."""
+    for part in parts_of(model):
+        tasks[part.name] = open_task(cluster, part.model)
+        if part.name in sinks:
+            sinks[part.name].task = tasks[part.name]
+
+
+def overridden(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
+    """Return the section `serve` with the keys that options have given; raises `BadInputError`."""
     try:
         config = ServeConfig.model_validate({**section.model_dump(), **given})
     except ValidationError as error:
@@ -100,37 +130,50 @@ def _config(section: ServeConfig, given: Mapping[str, object]) -> ServeConfig:
     return config
 
 
-async def _until_stopped(
+async def answer(
     service: Service,
-    live: LiveCluster,
     config: ServeConfig,
     tls: TlsFiles | None,
-    say: Say,
     signals: ExitStack,
+    *,
+    most: int,
+    ends: Iterable[Future[Any] | asyncio.Future[Any]],
+    begun: Callable[[Mapping[str, str]], None],
+    say: Say,
+    addresses: Mapping[str, tuple[str, int]] | None = None,
+    numbers: Sequence[signal.Signals] = ENDING,
+    again: Callable[[], object] | None = None,
 ) -> int | None:
-    """Serve, and `say` where; return the number of the signal that stopped it.
+    """Answer requests until a signal comes or one of `ends` is done; return the signal's number.
 
-    Until `signals` is closed, it is the only one that counts. Raises what the cluster or a sink
-    ended with.
+    `begun` gets the URLs once requests are answered, at `addresses` or else those of `config`; gRPC
+    takes `most` requests. Until `signals` is closed, only a second Ctrl-C counts after the first of
+    the signals `numbers`; it calls `again`. Raises what an end raises.
     """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
-    by = signals.enter_context(
-        stopping_on_signals(lambda: loop.call_soon_threadsafe(stopped.set_result, None))
-    )
-    most = config.most_in_flight * len(live.models)
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(stopped.set_result, None)
+
+    by = signals.enter_context(stopping_on_signals(stop, numbers, again=again))
     async with listening(
-        service, config.addresses, cors_origins=config.cors_origins, tls=tls, most_in_flight=most
-    ) as served:
-        say(f"serving {', '.join(live.models)}: {', '.join(served.values())}")
-        ends: list[asyncio.Future[Any]] = [asyncio.wrap_future(live.ended)]
-        if service.sinks is not None:
-            ends.append(asyncio.wrap_future(service.sinks.failed))
-        await asyncio.wait([stopped, *ends], return_when=asyncio.FIRST_COMPLETED)
-        if not stopped.done():
-            for end in ends:
-                if end.done():
-                    end.result()
+        service,
+        addresses or config.addresses,
+        cors_origins=config.cors_origins,
+        tls=tls,
+        most_in_flight=most,
+    ) as urls:
+        begun(urls)
+        own = [asyncio.wrap_future(end) for end in ends]
+        done, _ = await asyncio.wait([stopped, *own], return_when=asyncio.FIRST_COMPLETED)
+        for end in own:
+            if end not in done:
+                end.cancel()  # else it would wake the loop when that is closed
+        if stopped not in done:
+            for end in done:
+                end.result()
+        say("ending: requests under way are answered")
     return by.number
 
 

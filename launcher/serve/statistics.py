@@ -14,23 +14,6 @@ OUTCOMES = ("success", "full", "invalid", "failed", "cancelled")
 
 
 @dataclass
-class Duration:
-    """The number of requests, and the sum of their times in nanoseconds."""
-
-    count: int = 0
-    ns: int = 0
-
-    def add(self, ns: int) -> None:
-        """Count a request."""
-        self.count += 1
-        self.ns += ns
-
-    def as_json(self) -> dict[str, int]:
-        """Return its JSON form in the protocol."""
-        return {"count": self.count, "ns": self.ns}
-
-
-@dataclass
 class Statistics:
     """The statistics of one model.
 
@@ -38,29 +21,29 @@ class Statistics:
     counts as `compute_infer`, and none as `queue`.
     """
 
-    success: Duration = field(default_factory=Duration)
-    fail: Duration = field(default_factory=Duration)
     outcomes: Counter[str] = field(default_factory=Counter)
     """How many requests ended in each of `OUTCOMES`."""
+    ns: Counter[str] = field(default_factory=Counter)
+    """The sum of their times in nanoseconds."""
     latencies: Latencies = field(default_factory=Latencies)
     """The latencies of successful requests."""
 
     def add(self, outcome: str, ns: int) -> None:
         """Count a request that has ended after `ns` nanoseconds."""
         self.outcomes[outcome] += 1
+        self.ns[outcome] += ns
         if outcome == "success":
-            self.success.add(ns)
             self.latencies.add(ns / 1e9)
-        else:
-            self.fail.add(ns)
 
-    def durations(self) -> dict[str, Duration]:
-        """The protocol's name of each → what was counted."""
+    def durations(self) -> dict[str, dict[str, int]]:
+        """The protocol's name of each → the number of requests, and their nanoseconds."""
+        count, ns = self.outcomes["success"], self.ns["success"]
+        success, none = {"count": count, "ns": ns}, {"count": count, "ns": 0}
         return {
-            "success": self.success,
-            "fail": self.fail,
-            "queue": Duration(self.success.count, 0),
-            "compute_input": Duration(self.success.count, 0),
-            "compute_infer": self.success,
-            "compute_output": Duration(self.success.count, 0),
+            "success": success,
+            "fail": {"count": self.outcomes.total() - count, "ns": self.ns.total() - ns},
+            "queue": none,
+            "compute_input": none,
+            "compute_infer": success,
+            "compute_output": none,
         }

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from launcher.errors import BadInputError, shortened
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.statistics import Statistics
-from launcher.streaming.live_cluster import TensorInfo
+from launcher.streaming.live_model import TensorInfo
+from nodes.protocol.payload import Array
 
-Array: TypeAlias = NDArray[Any]
 Buffer: TypeAlias = bytes | memoryview
 
 DATATYPES = {
@@ -37,6 +37,7 @@ DATATYPES = {
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "statistics",
@@ -57,10 +58,17 @@ FEW = 10_000
 
 MOST_DIMENSIONS = 64
 
+MOST_FRAMES = 64
+"""The most frames of a request."""
+
+SEVERAL_BYTES = 20 << 20
+"""Bytes that the tensors of a request with several frames may have: four images of 640 × 640 in
+FP32. A single frame may have more."""
+
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One version of a model that is served; a batch is part of its shapes."""
+    """One version of a model that is served; the shapes are those of one frame."""
 
     name: str
     inputs: Mapping[str, TensorInfo]
@@ -68,6 +76,8 @@ class ServedModel:
     version: str = "1"
     platform: str = "onnx_csdf_edge"
     statistics: Statistics = field(default_factory=Statistics, compare=False)
+    labels: tuple[str, ...] = ()
+    """The names of the classes, as far as they are known."""
 
     def __post_init__(self) -> None:
         """Raises `BadInputError` for a dtype that the protocol does not have."""
@@ -87,35 +97,62 @@ class ServedModel:
                 Refusal.NOT_FOUND,
             )
 
-    @property
+    @cached_property
+    def frame_bytes(self) -> int:
+        """Bytes of the inputs of one frame."""
+        return sum(map(size_bytes, self.inputs.values()))
+
+    @cached_property
+    def most_frames(self) -> int:
+        """The most frames of a request: 1 unless all inputs and outputs begin with an axis of 1,
+        along which frames can be put together."""
+        tensors = (*self.inputs.values(), *self.outputs.values())
+        if not all(tensor.shape[:1] == (1,) and not tensor.varies for tensor in tensors):
+            return 1
+        return max(1, min(MOST_FRAMES, SEVERAL_BYTES // max(1, self.frame_bytes)))
+
+    @cached_property
     def numbers(self) -> int:
-        """Numbers that a request has."""
-        return sum(math.prod(tensor.shape) for tensor in self.inputs.values())
+        """Numbers that a request has at most."""
+        one = sum(math.prod(tensor.shape) for tensor in self.inputs.values())
+        return one * self.most_frames
 
-    @property
+    @cached_property
     def lists(self) -> int:
-        """Lists that a request in JSON has, if they are nested as the shapes are."""
+        """Lists that a request in JSON has at most, if they are nested as the shapes are."""
         shapes = (tensor.shape for tensor in self.inputs.values())
-        return sum(math.prod(shape[:depth]) for shape in shapes for depth in range(len(shape)))
+        one = sum(math.prod(shape[:depth]) for shape in shapes for depth in range(len(shape)))
+        return one * self.most_frames
 
-    @property
+    @cached_property
+    def largest_frame_bytes(self) -> int:
+        """Bytes that a request of one frame with binary tensors may have."""
+        return self.frame_bytes + MESSAGE_BYTES
+
+    @cached_property
     def largest_binary_bytes(self) -> int:
         """Bytes that a request with binary tensors may have."""
-        return sum(map(size_bytes, self.inputs.values())) + MESSAGE_BYTES
+        return self.frame_bytes * self.most_frames + MESSAGE_BYTES
 
-    @property
+    @cached_property
     def largest_message_bytes(self) -> int:
         """Bytes that a gRPC message may have, with its tensors as bytes or as numbers."""
-        return MESSAGE_BYTES + sum(
+        one = sum(
             size_bytes(tensor) if np.dtype(tensor.dtype).kind in "fb"
             else math.prod(tensor.shape) * BYTES_PER_VARINT
             for tensor in self.inputs.values()
         )  # fmt: skip
+        return MESSAGE_BYTES + self._several(one)
 
-    @property
+    @cached_property
     def largest_json_bytes(self) -> int:
         """Bytes that a request with tensors as JSON may have."""
-        return self.numbers * JSON_BYTES_PER_NUMBER + MESSAGE_BYTES
+        one = sum(math.prod(tensor.shape) for tensor in self.inputs.values())
+        return MESSAGE_BYTES + self._several(one * JSON_BYTES_PER_NUMBER)
+
+    def _several(self, frame_bytes: int) -> int:
+        """Bytes of the frames of a request, each of `frame_bytes` in some form."""
+        return max(frame_bytes, min(frame_bytes * self.most_frames, SEVERAL_BYTES))
 
 
 @dataclass(frozen=True)
@@ -139,9 +176,9 @@ class ModelRepository:
         )
 
     @property
-    def largest_binary_bytes(self) -> int:
-        """Bytes that an HTTP request with binary tensors may have, for any of the models."""
-        return max((model.largest_binary_bytes for model in self.models), default=0)
+    def largest_frame_bytes(self) -> int:
+        """Bytes that an HTTP request of one frame may have, for any of the models."""
+        return max((model.largest_frame_bytes for model in self.models), default=0)
 
     @property
     def largest_message_bytes(self) -> int:
@@ -157,9 +194,10 @@ def size_bytes(tensor: TensorInfo) -> int:
 def checked_input(
     model: ServedModel, name: str, datatype: str, shape: Collection[int], known: Collection[str]
 ) -> TensorInfo:
-    """Return the input that a request names, if its datatype and shape are those of the model.
+    """Return the input that a request names, with the shape given, if the model takes it.
 
-    `known` are the earlier inputs of the request. Raises `RequestError` naming the input.
+    The first axis of that shape counts the frames, if a request may have several. `known` are the
+    earlier inputs of the request. Raises `RequestError` naming the input.
     """
     tensor = model.inputs.get(name)
     if tensor is None:
@@ -172,19 +210,39 @@ def checked_input(
     wanted = DATATYPES[tensor.dtype]
     if datatype != wanted:
         raise RequestError(f"input {name!r} is {shortened(datatype)!r}; the model takes {wanted}")
-    if tuple(shape) != tensor.shape:
-        shown = list(shape) if len(shape) <= MOST_DIMENSIONS else f"of {len(shape)} dimensions"
-        raise RequestError(
-            f"input {name!r} has the shape {shown}; the model takes {list(tensor.shape)}"
-        )
-    return tensor
+    given = tuple(shape)
+    if given == tensor.shape:
+        return tensor
+    most = model.most_frames
+    if most > 1 and len(given) == len(tensor.shape) and given[1:] == tensor.shape[1:]:
+        if 1 <= given[0] <= most:
+            return replace(tensor, shape=given)
+        raise RequestError(f"input {name!r} has {given[0]} frames; a request has 1 to {most}")
+    shown = list(given) if len(given) <= MOST_DIMENSIONS else f"of {len(given)} dimensions"
+    raise RequestError(
+        f"input {name!r} has the shape {shown}; the model takes {list(tensor.shape)}"
+    )
 
 
-def check_complete(model: ServedModel, given: Collection[str]) -> None:
-    """Raise `RequestError` naming the first input that is missing."""
+def frames_of(model: ServedModel, given: Mapping[str, Array]) -> int:
+    """Return the number of frames of a request with these inputs.
+
+    Raises `RequestError` naming the first input that is missing, or that has another number of
+    frames than the first.
+    """
     for name in model.inputs:
         if name not in given:
             raise RequestError(f"input {name!r} is missing")
+    if model.most_frames == 1:
+        return 1
+    counts = {name: len(array) for name, array in given.items()}
+    first = next(iter(counts), "")
+    for name, count in counts.items():
+        if count != counts[first]:
+            raise RequestError(
+                f"input {first!r} has {counts[first]} frames, but input {name!r} has {count}"
+            )
+    return counts[first] if counts else 1
 
 
 def check_output(model: ServedModel, name: str) -> str:

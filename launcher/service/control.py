@@ -56,7 +56,7 @@ class ServiceClient:
                 "another folder"
             )
         _, data = read_json(
-            folder / CONTROL, missing="the service is starting, or ends; try again in a moment"
+            folder / CONTROL, missing="the service is starting or ending; try again in a moment"
         )
         try:
             self._control = ControlFile(**data)

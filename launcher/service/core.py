@@ -25,7 +25,7 @@ It promises, for every history of events (`tests/service/test_core.py`):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from launcher.service.events import (
@@ -108,6 +108,10 @@ class _Life:
     """How many others had been closed when it was opened last."""
     has_failed: bool = False
     """Whether it becomes FAILED, instead of being forgotten, once it is closed."""
+
+    def enter(self, state: ReleaseState, now_s: float) -> None:
+        """Come into a state."""
+        self.state, self.since_s = state, now_s
 
 
 @dataclass(slots=True)
@@ -281,18 +285,18 @@ class ServiceCore:
         """Note a release's report; late reports are ignored."""
         match event, life.state:
             case ReleaseLoaded(), _S.LOADING:
-                life.state, life.since_s = _S.CHECKING, now_s
+                life.enter(_S.CHECKING, now_s)
                 self._actions.append(CheckRelease(life.release))
             case ReleaseFailed(reason=reason), _S.LOADING:
                 life.lacks_room = event.lacks_room
                 life.must_wait = event.must_wait and life.closings == self._closings
                 self._fail(life, reason, now_s)
-                self._failed(life, now_s)
+                life.enter(_S.FAILED, now_s)
             case ((ReleaseFailed() | Closed()), _S.CLOSING):
                 self._made_room(now_s)
                 self._note("info", f"{life.release} is closed")
                 if life.has_failed:
-                    self._failed(life, now_s)
+                    life.enter(_S.FAILED, now_s)
                 else:
                     del model.lives[life.release]
             case ReleaseChecked(problem=""), _S.CHECKING:
@@ -305,7 +309,7 @@ class ServiceCore:
                 self._made_room(now_s)
                 self._fail(life, reason, now_s)
                 self._unroute(model, life)
-                self._failed(life, now_s)
+                life.enter(_S.FAILED, now_s)
             case RunEnded(reason=reason), (_S.CHECKING | _S.SERVING | _S.DRAINING):
                 if life.state is _S.SERVING and now_s - life.since_s >= PROVEN_S:
                     life.failures = 0
@@ -360,9 +364,7 @@ class ServiceCore:
             if failed.lacks_room and model.may_gap and model.current != model.wanted:
                 model.may_gap, model.makes_room = False, True
                 failed.retry_s = now_s
-                self._note(
-                    "warning", f"{failed.release} takes the place of {model.current}: requests wait"
-                )
+                self._note("warning", f"{failed.release} replaces {model.current}: requests wait")
                 self._drain(model, now_s)
             return
         good = model.good
@@ -380,7 +382,7 @@ class ServiceCore:
         life = model.lives.get(release)
         if life is None:
             life = model.lives[release] = _Life(release, _S.LOADING, now_s)
-        life.state, life.since_s = _S.LOADING, now_s
+        life.enter(_S.LOADING, now_s)
         life.lacks_room = life.must_wait = life.has_failed = False
         life.closings = self._closings
         self._note("info", f"{release} is being loaded")
@@ -390,8 +392,8 @@ class ServiceCore:
         """Let a release that was checked serve; the former one gets no more requests."""
         former = model.current
         if former is not None and former != life.release:
-            self._set_draining(model.lives[former], now_s)
-        life.state, life.since_s = _S.SERVING, now_s
+            model.lives[former].enter(_S.DRAINING, now_s)
+        life.enter(_S.SERVING, now_s)
         model.current = model.good = life.release
         self._good[model.name] = life.release
         # The route changes before the former release is drained: no request finds both absent.
@@ -407,17 +409,14 @@ class ServiceCore:
         if former is None:
             return
         model.current = None
-        self._set_draining(model.lives[former], now_s)
+        model.lives[former].enter(_S.DRAINING, now_s)
         self._actions += [Route(model.name, None), Drain(former)]
-
-    def _set_draining(self, life: _Life, now_s: float) -> None:
-        life.state, life.since_s = _S.DRAINING, now_s
 
     def _close(self, model: _Model, life: _Life, now_s: float) -> None:
         if life.state is _S.CLOSING:
             return
         self._unroute(model, life)
-        life.state, life.since_s = _S.CLOSING, now_s
+        life.enter(_S.CLOSING, now_s)
         self._actions.append(Close(life.release))
 
     def _unroute(self, model: _Model, life: _Life) -> None:
@@ -431,9 +430,6 @@ class ServiceCore:
         pause = pause_s(life.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
         life.retry_s = None if life.must_wait else now_s + pause
         self._note("error", f"{life.release} has failed: {reason}")
-
-    def _failed(self, life: _Life, now_s: float) -> None:
-        life.state, life.since_s = _S.FAILED, now_s
 
     def _note(self, level: str, text: str) -> None:
         self._actions.append(Note(level, text))
@@ -462,10 +458,8 @@ def _status(model: _Model) -> ModelStatus:
         reason="" if life is None or life.state is _S.SERVING else life.reason,
         since_s=model.since_s if life is None else life.since_s,
         serving=None if current is None else current.version,
-        previous=next((life.release.version for life in _others(model)), None),
+        previous=next(
+            (each.release.version for each in model.alive if each.release != wanted), None
+        ),
         lacks_room=life is not None and life.lacks_room and current is not None,
     )
-
-
-def _others(model: _Model) -> Iterator[_Life]:
-    return (life for life in model.alive if life.release != model.wanted)

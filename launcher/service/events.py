@@ -45,6 +45,13 @@ ALIVE = frozenset(ReleaseState) - {ReleaseState.FAILED}
 """The states of a release that may hold memory on the nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class OfRelease:
+    """An event or an action that is about one release."""
+
+    release: ModelRelease
+
+
 # Events
 
 
@@ -68,59 +75,47 @@ class Renewed:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseLoaded:
+class ReleaseLoaded(OfRelease):
     """The nodes have loaded a release."""
 
-    release: ModelRelease
-
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFailed:
+class ReleaseFailed(OfRelease):
     """A release could not be loaded, or its thread has ended with an error: it holds nothing.
 
     `lacks_room` says that it may fit once another release is closed, `must_wait` that it cannot
     fit before.
     """
 
-    release: ModelRelease
     reason: str
     lacks_room: bool = False
     must_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseChecked:
+class ReleaseChecked(OfRelease):
     """A release was compared with its whole model; `problem` is empty if it agrees.
 
     Without `was_compared`, the comparison could not be made, and may be possible later.
     """
 
-    release: ModelRelease
     problem: str = ""
     was_compared: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(OfRelease):
     """The run of a release ended with an error."""
 
-    release: ModelRelease
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(OfRelease):
     """A release that gets no more requests has answered all."""
 
-    release: ModelRelease
 
-
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(OfRelease):
     """A release no longer holds anything."""
-
-    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +140,12 @@ Event: TypeAlias = (
 # Actions
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(OfRelease):
     """Plan a release and load it; answered by `ReleaseLoaded` or `ReleaseFailed`."""
 
-    release: ModelRelease
 
-
-@dataclass(frozen=True, slots=True)
-class CheckRelease:
+class CheckRelease(OfRelease):
     """Compare a release with its whole model; answered by `ReleaseChecked`."""
-
-    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +156,12 @@ class Route:
     release: ModelRelease | None
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(OfRelease):
     """Report `Drained` once all requests that this release has are answered."""
 
-    release: ModelRelease
 
-
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(OfRelease):
     """Close a release, or cancel its loading; answered by `Closed`."""
-
-    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +171,8 @@ class Forget:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoteGood:
+class NoteGood(OfRelease):
     """A release has been checked and serves; it is what a failed one falls back to."""
-
-    release: ModelRelease
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,6 @@ from cnn.merge import SEPARATOR
 from cnn.reading.regular_files import open_regular
 from cnn.reading.source import model_files
 from launcher.clock import now_s
-from launcher.config.cluster import InputConfig, ModelConfig
 from launcher.config.load import (
     Cluster,
     ModelFile,
@@ -30,6 +30,7 @@ from launcher.config.load import (
     is_file_name,
     load_cluster,
 )
+from launcher.config.network import RANDOM, InputConfig, ModelConfig
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from launcher.files import with_advice
@@ -39,12 +40,18 @@ from launcher.plan.files import cluster_text
 from launcher.plan.planner import Planner
 from launcher.plan.settings import check_strategy, read_model, wire_of
 from launcher.serve.listening import check_stateless, tls_files
+from launcher.serve.served_sinks import network_of
 from launcher.service.events import ModelRelease
 from launcher.service.store import APPLIED, DRAFT, Generation, KeptModel, Store
+from launcher.sinks.opening import open_sinks
+from launcher.sources.opening import open_source
 
 _OF_RUNS = {"input", "inputs", "frames", "rate", "on_overload", "queue_frames", "journal",
             "labels", "truth", "sinks", "reconnect", "task", "serve", "model", "pins"}  # fmt: skip
 """Keys on which the deployment of a served model does not depend, or not in this form."""
+
+_OF_ENDS = {"input", "frames", "rate", "on_overload", "queue_frames", "sinks", "reconnect", "task"}
+"""Keys of a source and its sinks, and of what is between them and the network."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -81,7 +88,8 @@ def read_generation(
     for model, (files, inside) in zip(cluster.models, kept, strict=True):
         config = _kept_config(model, store.files, files, inside)
         single = _single(cluster, model.name, config)
-        content = _digest([files or model.path, _content_keys(model.config)])
+        keys = model.config.model_dump(mode="json", exclude={"path", "name", "version"})
+        content = _digest([files or model.path, keys])
         digest = _digest([content, str(model.config.version), _deployment_keys(single)])
         entry = KeptModel(model.name, str(model.config.version), digest, content, files)
         _check_version(cluster, model, entry, known)
@@ -92,8 +100,8 @@ def read_generation(
         model=tuple(config for _, config in entries)
         if isinstance(cluster.config.model, tuple)
         else entries[0][1],
-        input=InputConfig(files=("random",)),
-        inputs={},
+        input=_source_of(cluster.config.input),
+        inputs={name: _source_of(given) for name, given in cluster.config.inputs.items()},
         labels=None,
         truth=None,
         journal=None,
@@ -111,14 +119,7 @@ def read_generation(
 
 def _check(cluster: Cluster) -> None:
     """Raise `BadInputError` for a cluster that could not be served."""
-    if cluster.config.sinks:
-        raise cluster.error(
-            ("sinks",), "launch up answers requests only; remove them, or use launch serve"
-        )
-    if cluster.config.input.source is not None:
-        raise cluster.error(
-            ("input",), "launch up answers requests, and takes no source; remove it, or use launch"
-        )
+    _check_ends(cluster)
     check_stateless(cluster)
     check_strategy(cluster)
     check_precisions(cluster)
@@ -138,6 +139,33 @@ def _check(cluster: Cluster) -> None:
                 )
 
 
+def _check_ends(cluster: Cluster) -> None:
+    """Raise `BadInputError` for a source or a sink that can never be used."""
+    with ExitStack() as stack:
+        for index, (_, sink) in enumerate(open_sinks(cluster)):
+            stack.callback(sink.close)
+            given = _input_of(cluster, network_of(cluster, index))
+            if sink.needs_image and given.source is None:
+                raise cluster.error(
+                    ("sinks", index), "needs images, but requests have the network's inputs instead"
+                )
+        for model in cluster.models:
+            if _input_of(cluster, model.name).source is not None:
+                own = ("inputs", model.name) if model.name in cluster.config.inputs else ("input",)
+                where = cluster.source.where(own)
+                given = _input_of(cluster, model.name)
+                stack.callback(open_source(given, cluster.folder, where).close)
+
+
+def _input_of(cluster: Cluster, model: str) -> InputConfig:
+    return cluster.config.inputs.get(model, cluster.config.input)
+
+
+def _source_of(given: InputConfig) -> InputConfig:
+    """Return the input of a served model, which has frames of a source and of requests only."""
+    return given.model_copy(update={"files": (RANDOM,)}) if given.source is None else given
+
+
 def _check_version(
     cluster: Cluster, model: ModelFile, entry: KeptModel, known: list[Generation]
 ) -> None:
@@ -149,8 +177,8 @@ def _check_version(
                 taken = {int(m.version) for g in known for m in g.models if m.name == entry.name}
                 raise cluster.error(
                     model.location,
-                    f"{model.name} is another network than version {entry.version} of it, which "
-                    f"generation {generation.number} has; write version: {max(taken) + 1}",
+                    f"{model.name} differs from its version {entry.version} in generation "
+                    f"{generation.number}; write version: {max(taken) + 1}",
                 )
 
 
@@ -185,11 +213,12 @@ def rollback_target(known: Sequence[Generation], to: int | None) -> Generation:
         if present.origin != APPLIED and not present.has_served:
             return present
         for generation in reversed(known):
-            if generation.has_served and generation.models != present.models:
+            is_same = (generation.models, generation.text) == (present.models, present.text)
+            if generation.has_served and not is_same:
                 return generation
         raise BadInputError(
-            "no earlier generation that is kept has served and differs from the present one; "
-            "launch apply changes what is wanted"
+            "no earlier generation that is kept has served and differs from the present one; use "
+            "launch apply to change the service"
         )
     for generation in known:
         if generation.number == to:
@@ -200,12 +229,29 @@ def rollback_target(known: Sequence[Generation], to: int | None) -> Generation:
 
 def release_cluster(store: Store, known: list[Generation], release: ModelRelease) -> Cluster:
     """Return the cluster that runs a release alone; raises `BadInputError`."""
+    cluster, config = _latest(store, known, release)
+    return _single(cluster, release.model, config)
+
+
+def picture_cluster(store: Store, known: list[Generation], release: ModelRelease) -> Cluster:
+    """Return the cluster whose input and task say how pictures are read for a release.
+
+    Raises `BadInputError`.
+    """
+    cluster, config = _latest(store, known, release)
+    given = _input_of(cluster, release.model)
+    return _single(cluster, release.model, config).changed(input=given)
+
+
+def _latest(
+    store: Store, known: list[Generation], release: ModelRelease
+) -> tuple[Cluster, ModelConfig]:
+    """Return the cluster of the last generation that has a release, and the model's keys there."""
     for generation in reversed(known):
         for model in generation.models:
             if (model.name, model.digest) == (release.model, release.digest):
                 cluster = cluster_of(store, generation)
-                config = next(m.config for m in cluster.models if m.name == model.name)
-                return _single(cluster, model.name, config)
+                return cluster, next(m.config for m in cluster.models if m.name == model.name)
     raise BadInputError(f"{release}: no generation has it any more")
 
 
@@ -222,8 +268,25 @@ def _single(cluster: Cluster, name: str, config: ModelConfig) -> Cluster:
     return cluster.changed(model=config, pins=pins, inputs={})
 
 
-def _content_keys(config: ModelConfig) -> Mapping[str, Any]:
-    return config.model_dump(mode="json", exclude={"path", "name", "version"})
+def ends_of(cluster: Cluster, model: ModelFile) -> Cluster | None:
+    """Return a generation's cluster with the source and the sinks of one of its models only; None
+    if it has neither."""
+    given, several = _input_of(cluster, model.name), len(cluster.models) > 1
+    sinks = cluster.config.sinks
+    own = tuple(sink for sink in sinks if not several or sink.network == model.name)
+    if given.source is None and not own:
+        return None
+    return _single(cluster, model.name, model.config).changed(input=given, sinks=own)
+
+
+def ends_key(cluster: Cluster) -> str:
+    """Return what differs if a source or its sinks have to be opened again.
+
+    `cluster` has those of one model alone, so it does not matter whether sinks name it.
+    """
+    data = cluster.config.model_dump(mode="json", include=_OF_ENDS)
+    sinks = [{**sink, "network": None} for sink in data.pop("sinks", ())]
+    return json.dumps({**data, "sinks": sinks}, sort_keys=True)
 
 
 def _deployment_keys(cluster: Cluster) -> Mapping[str, Any]:
@@ -231,7 +294,7 @@ def _deployment_keys(cluster: Cluster) -> Mapping[str, Any]:
     data = cluster.config.model_dump(mode="json", exclude=_OF_RUNS)
     data["pins"] = cluster.config.pins
     data["most_in_flight"] = cluster.config.serve.most_in_flight
-    data["keys"] = str(cluster.access.keys)
+    data["keys"] = str(cluster.access.keys.absolute())
     if cluster.config.profile is not None:
         path = cluster.path(cluster.config.profile)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from launcher.config.load import Cluster
 from launcher.plan.machines import THIS_MACHINE, machine_of
@@ -14,29 +13,15 @@ from launcher.view.model import NodeState, NodeView, RunView
 _WORST_FIRST = (NodeState.LOST, NodeState.ABSENT, NodeState.ACTIVE, NodeState.STANDING_BY)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A node, for all runs at once: lost or absent if it is that for one of them."""
-
-    name: str
-    state: NodeState
-    reason: str = ""
-
-
-def node_statuses(names: Iterable[str], views: Sequence[RunView]) -> list[NodeStatus]:
-    """Return the state of each node; one that no run knows stands by."""
-    found: dict[str, NodeView] = {}
+def node_statuses(names: Iterable[str], views: Sequence[RunView]) -> list[NodeView]:
+    """Return each node as the run sees it for which its state is worst; one that no run knows
+    stands by."""
+    found = {name: NodeView(name, NodeState.STANDING_BY) for name in names}
     for view in views:
         for node in view.nodes:
-            other = found.get(node.name)
-            if other is None or _rank(node.state) < _rank(other.state):
+            if node.name in found and _rank(node.state) < _rank(found[node.name].state):
                 found[node.name] = node
-    return [
-        NodeStatus(name, found[name].state, found[name].reason)
-        if name in found
-        else NodeStatus(name, NodeState.STANDING_BY)
-        for name in names
-    ]
+    return list(found.values())
 
 
 def restart_there(cluster: Cluster, name: str) -> str:
@@ -47,8 +32,8 @@ def restart_there(cluster: Cluster, name: str) -> str:
     is_here = node.ssh is None and machine_of(node) == THIS_MACHINE
     command = shlex.join(restart) if is_here else target.command(*restart)
     return (
-        f"node {name!r} has an agent of its own at {node.address}, which is started there: "
-        f"`{command}` restarts it; the service goes on with the other nodes, and takes it again"
+        f"node {name!r} has its own agent at {node.address}: restart it on its machine with "
+        f"`{command}`; the service continues with the other nodes, and then uses this one again"
     )
 
 

@@ -10,16 +10,20 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
+from launcher.config.network import RANDOM, InputConfig
+from launcher.config.node import NodeConfig
 from launcher.errors import LacksRoomError, LauncherError, shortened
+from launcher.inputs.frames import Inputs, open_inputs
 from launcher.progress import ProgressDisplay
 from launcher.quantities import megabytes
+from launcher.results.collecting import Results
+from launcher.results.comparison.agreement import FirstResults, worst_of
+from launcher.results.networks import network_numbers
+from launcher.results.whole import ExecutedPlans, compare_all
 from launcher.run.request import Request
 from launcher.scratch import scratch_folder
-from launcher.service.check import disagreement
 from launcher.service.events import (
     Closed,
     Event,
@@ -32,12 +36,18 @@ from launcher.service.events import (
 )
 from launcher.streaming import job
 from launcher.streaming.live_cluster import LiveCluster, live_cluster
+from launcher.streaming.live_model import LiveModel
+from launcher.streaming.target import LoadedTarget
+from launcher.threads import in_thread
 
 Report = Callable[[Event | Note], None]
 """Takes an event, or something for the history; called from any thread."""
 
 START_WAIT_S = 5.0
 """How long a release waits for nodes without which it has no plan."""
+
+CHECKED_FRAMES = 3
+"""Frames of random numbers whose results are compared with the whole model's."""
 
 ENDING_S = 1.0
 """How long after the first frame that it fails a run may take to end."""
@@ -60,7 +70,7 @@ class Turns:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_taken or not is_wanted())
             if not is_wanted():
-                raise GivenUpError("given up")
+                raise GivenUpError("abandoned")
             self._is_taken = True
         try:
             yield
@@ -102,13 +112,12 @@ class OpenedRelease:
         """Nodes with an address all of whose slots other releases have."""
         self._wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._is_given_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"csdf-edge {release}", daemon=True)
-        self._thread.start()
+        self._ended = in_thread(self._run, str(release))
 
     @property
     def is_alive(self) -> bool:
         """Whether its thread has not ended."""
-        return self._thread.is_alive()
+        return not self._ended.done()
 
     def check(self) -> None:
         """Have it compared with its whole model; reports `ReleaseChecked`."""
@@ -140,7 +149,7 @@ class OpenedRelease:
                 self._report(ReleaseLoaded(release))
                 while self._wanted.get() == "check":
                     checked = self._checked(cluster, opened)
-                    if not opened.run.networks[0].feed.ended.done():  # else `RunEnded` says why
+                    if not opened.run.feeds[0].ended.done():  # else `RunEnded` says why
                         self._report(checked)
                 self.live = None
         except GivenUpError:
@@ -159,7 +168,7 @@ class OpenedRelease:
         self._report(event)
 
     def _open(self, stack: ExitStack) -> tuple[Cluster, job.Live]:
-        progress = _Progress(self)
+        progress = _ReleaseDisplay(self)
         with self._turns.mine(lambda: not self._is_given_up.is_set()):
             cluster, held = self._cluster(), self._held()
             self._nodes = cluster.config.nodes
@@ -174,16 +183,16 @@ class OpenedRelease:
                     Request(Path(cluster.source.name)),
                     progress,
                     most=cluster.config.serve.most_in_flight,
-                    loaded=job.LoadedTarget(cluster, None),
+                    loaded=LoadedTarget(cluster, None),
                     follows=cluster.config.serve.traces is not None,
                 )
             )
             progress.is_open = True
             self.live = live_cluster(live, ExitStack())
-        self.live.ended.add_done_callback(self._ended)
+        self.live.ended.add_done_callback(self._run_ended)
         return cluster, live
 
-    def _ended(self, ended: Future[None]) -> None:
+    def _run_ended(self, ended: Future[None]) -> None:
         if not self._is_given_up.is_set():
             self._report(RunEnded(self.release, str(ended.exception())))
 
@@ -195,7 +204,7 @@ class OpenedRelease:
         network = self.live.model(release.model)
         try:
             with scratch_folder() as folder:
-                found = disagreement(opened, network, cluster, folder, _Progress(self))
+                found = _disagreement(opened, network, cluster, folder, _ReleaseDisplay(self))
         except (LauncherError, OSError) as error:
             if not isinstance(error, GivenUpError):
                 with contextlib.suppress(Exception):  # if the run ends, it does so at once
@@ -210,10 +219,10 @@ class OpenedRelease:
             return
         self.stage = note.text
         if self._is_given_up.is_set():
-            raise GivenUpError("given up")
+            raise GivenUpError("abandoned")
 
 
-class _Progress(ProgressDisplay):
+class _ReleaseDisplay(ProgressDisplay):
     """Passes on a run's messages; its loading is also cancelled here."""
 
     def __init__(self, opened: OpenedRelease) -> None:
@@ -221,12 +230,6 @@ class _Progress(ProgressDisplay):
         self._run = ""
         self.is_open = False
         """Whether it is loaded; from then on, it reports its events."""
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        return None
 
     def name_run(self, run: str) -> None:
         """See `ProgressDisplay`."""
@@ -268,3 +271,44 @@ def _within(cluster: Cluster, held: Mapping[str, Sequence[int]]) -> Cluster:
             )
         nodes.append(node.model_copy(update={"memory": left}))
     return cluster.changed(nodes=tuple(nodes))
+
+
+def _disagreement(
+    live: job.Live, network: LiveModel, cluster: Cluster, folder: Path, progress: ProgressDisplay
+) -> str:
+    """Return how a release's results differ from its whole model's; empty if they agree.
+
+    `folder` is for temporary files. Raises `LauncherError` if either cannot be computed.
+    """
+    model = live.model
+    described = open_inputs(
+        model.network,
+        InputConfig(files=(RANDOM,)),
+        folder,
+        frames=CHECKED_FRAMES,
+        seed=cluster.config.seed,
+        is_classifier=False,
+        where="the check",
+    )
+    inputs = Inputs(described.items[:CHECKED_FRAMES], CHECKED_FRAMES, described.description)
+    results = Results(
+        inputs,
+        model.network.outputs,
+        None,
+        FirstResults(folder / "first", network_numbers(model)),
+        (),
+        checked=False,
+        constants=model.constant_outputs,
+    )
+    futures = [network.submit(inputs[number]) for number in range(CHECKED_FRAMES)]
+    for number, future in enumerate(futures):
+        results.on_result(number, future.result())
+
+    def show(done: int, total: int) -> None:
+        progress.update("comparing with the whole model", done, total)
+
+    ran = ExecutedPlans(live.plan, live.subnets)
+    found = worst_of(
+        compare_all(model, results, folder, show, cluster.config.tolerance, ran).values()
+    )
+    return "" if found is None or found.agrees else found.disagreement

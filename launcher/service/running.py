@@ -13,22 +13,22 @@ import gc
 import hmac
 import json
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from launcher.clock import now_s
 from launcher.config.units import brief
 from launcher.errors import BadInputError, LauncherError
 from launcher.progress import ProgressDisplay
 from launcher.serve.errors import Refusal, RequestError
-from launcher.serve.routes import Routes, ServedVersion, served_model
+from launcher.serve.routes import Routes, ServedVersion, served_version
 from launcher.service.core import ServiceCore
+from launcher.service.ends import ServiceEnds, end_changes
 from launcher.service.events import (
     Action,
     Applied,
@@ -51,6 +51,7 @@ from launcher.service.events import (
 )
 from launcher.service.generations import (
     cluster_of,
+    picture_cluster,
     read_generation,
     release_cluster,
     rollback_target,
@@ -58,9 +59,14 @@ from launcher.service.generations import (
 from launcher.service.nodes import node_statuses, restart_there
 from launcher.service.opened import OpenedRelease, Turns
 from launcher.service.store import Generation, Store, StoredEvent
+from launcher.tasks.opening import Task, open_task
+from launcher.threads import in_thread
 from launcher.view.model import NodeState, RunView
 from nodes.core.events import Tick
 from nodes.host.systemd import ServiceManager
+
+if TYPE_CHECKING:
+    from cnn.model import Model
 
 EVENTS_SHOWN = 20
 EVENTS_KEPT = 1000
@@ -87,8 +93,8 @@ class RunningService:
     ) -> None:
         """`token` is an operator's; `progress` shows the history as it happens."""
         self.routes = Routes()
-        self.is_over = asyncio.Event()
-        """Set once an operator has asked for the end."""
+        self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Is done once an operator has asked for the end."""
         self._store = store
         self._token = token
         self._progress = progress
@@ -105,6 +111,8 @@ class RunningService:
         """See `launcher.serve.control.Control`."""
         self._opened: dict[ModelRelease, OpenedRelease] = {}
         self._served: dict[ModelRelease, ServedVersion] = {}
+        self.ends = ServiceEnds(self.report)
+        """The sources and the sinks of the models."""
         self._turns = Turns()
         self._changing = asyncio.Lock()
         self._has_stopped = asyncio.Event()
@@ -156,11 +164,13 @@ class RunningService:
 
     def start(self) -> None:
         """Want the generation that was applied last."""
+        self._open_ends(self._known[-1])
         self.report(_applied(self._known[-1]))
 
     async def stop(self) -> None:
         """Close all releases; no further request comes."""
         self._manager.stopping()
+        await self.ends.close()
         self.report(StopService())
         await self._has_stopped.wait()
 
@@ -194,7 +204,9 @@ class RunningService:
             case CheckRelease(release):
                 self._opened[release].check()
             case Route(model, release):
-                self.routes.route(model, None if release is None else self._version(release))
+                version = None if release is None else self._version(release)
+                self.routes.route(model, version)
+                self._route_ends(model, release)
             case Drain(release):
                 drained = Drained(release)
                 self._served[release].when_idle(lambda: self.report(drained))
@@ -240,11 +252,30 @@ class RunningService:
         if release not in self._served:
             live = self._opened[release].live
             if live is None:
-                raise AssertionError(f"{release} is to serve and is not open")
+                raise AssertionError(f"{release} should serve but is not open")
             network = live.model(release.model)
-            model = served_model(network, release.version)
-            self._served[release] = ServedVersion(model, network)
+            task = self._task(release, network.feed.part.model)
+            self._served[release] = served_version(network, release.version, task)
         return self._served[release]
+
+    def _task(self, release: ModelRelease, model: Model) -> Task | None:
+        """Return what reads the pictures of requests; None if what the user wrote does not suit."""
+        try:
+            return open_task(picture_cluster(self._store, self._known, release), model)
+        except LauncherError as error:
+            self.report(Note("warning", f"{release}: takes no pictures: {error}"))
+            return None
+
+    def _open_ends(self, generation: Generation) -> None:
+        """Open the sources and sinks of a generation, for the releases that serve now."""
+        for model in self.ends.open(cluster_of(self._store, generation)):
+            self._route_ends(model, self._core.serving.get(model))
+
+    def _route_ends(self, model: str, release: ModelRelease | None) -> None:
+        opened = None if release is None else self._opened.get(release)
+        live = None if opened is None else opened.live
+        version = None if release is None else self._served.get(release)
+        self.ends.route(model, version, None if live is None else live.plan)
 
     async def _note(self, note: Note) -> None:
         self._progress.name_run(note.run)
@@ -261,7 +292,9 @@ class RunningService:
         """Apply a cluster.yaml; raises `BadInputError` for a mistake in it."""
         async with self._changing:
             known = list(self._known)
-            candidate = await _aside(lambda: read_generation(path, self._store, known))
+            # The files may be on a disk that does not answer; such a thread is left behind.
+            read = in_thread(lambda: read_generation(path, self._store, known), "change")
+            candidate = await asyncio.wrap_future(read)
             before, generation = known[-1], candidate.generation
             is_same = (generation.models, generation.text) == (before.models, before.text)
             changes = await self._want(before if is_same else generation, may_gap=may_gap)
@@ -285,14 +318,19 @@ class RunningService:
         """Want a generation, and keep it if it is a new one; failed releases are tried again."""
         before = self._known[-1]
         changes = _changes(before, self._core.serving, generation)
+        changes += end_changes(cluster_of(self._store, before), cluster_of(self._store, generation))
         if generation != before:
             await self._keep(generation)
+        await self.ends.want(cluster_of(self._store, generation))
+        self._open_ends(generation)
         self.report(_applied(generation, may_gap=may_gap))
         return {"generation": generation.number, "changes": changes}
 
     async def _keep(self, generation: Generation) -> None:
         await self._stored(self._store.add, generation)
         self._known = await self._stored(self._store.generations)
+        for release, version in self._served.items():
+            version.task = self._task(release, version.feed.part.model)
         await self._note(Note("info", f"generation {generation.number}: {generation.origin}"))
 
     async def apply_again(self) -> None:
@@ -346,7 +384,8 @@ class RunningService:
             case "POST", "restart":
                 return 200, await self.restart(name)
             case "POST", "down" if not name:
-                self.is_over.set()
+                if not self.is_over.done():
+                    self.is_over.set_result(None)
                 return 200, {"state": "stopping"}
             case _:
                 raise RequestError(
@@ -372,6 +411,7 @@ class RunningService:
             "origin": self._known[-1].origin,
             "path": self._known[-1].path,
             "models": models,
+            "streams": [asdict(stream.status()) for stream in self.ends.streams],
             "nodes": [
                 {"name": node.name, "state": node.state.value, "reason": node.reason}
                 for node in nodes
@@ -427,24 +467,6 @@ def _changes(
         elif old.digest != model.digest:
             found.append(f"{model.name}: version {model.version} is deployed again")
     return [*found, *(f"{name} is removed" for name in former)]
-
-
-async def _aside(call: Callable[[], T]) -> T:
-    """Return what a call returns, made in its own thread.
-
-    Files that an operator names may be on a disk that does not answer. Such a thread is left
-    behind: it holds up neither others that wait for a thread, nor the end of the process.
-    """
-    future: Future[T] = Future()
-
-    def do() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
-            future.set_exception(error)
-
-    threading.Thread(target=do, name="csdf-edge change", daemon=True).start()
-    return await asyncio.wrap_future(future)
 
 
 def _exempt_from_collection() -> None:

@@ -195,8 +195,8 @@ def open_state(folder: Path) -> Iterator[Store]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInputError(
-                f"{folder}: the service runs already; launch apply changes it, and launch down "
-                "ends it"
+                f"{folder}: the service is already running; launch apply changes it, and launch "
+                "down ends it"
             ) from None
         for draft in _DRAFTS:
             for path in folder.glob(draft):
@@ -254,8 +254,8 @@ class Store:
             raise BadInputError(f"{path}: cannot be used ({error}); {_MAKE_ROOM}") from None
         except sqlite3.Error as error:
             raise BadInputError(
-                f"{path}: is damaged, or no database ({error}); restore it from a backup, or name "
-                "another folder by --state"
+                f"{path}: is damaged, or not a database ({error}); restore it from a backup, or "
+                "name another folder by --state"
             ) from None
 
     def close(self) -> None:

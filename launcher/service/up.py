@@ -8,23 +8,23 @@ import secrets
 import signal
 import sys
 import traceback
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from launcher.config.serve import ServeConfig
 from launcher.console import EXIT_INTERRUPTED, print_text
 from launcher.errors import EXIT_FAILED, BadInputError, LauncherError
 from launcher.files import cannot_write
 from launcher.progress import ProgressDisplay
-from launcher.serve.listening import TlsFiles, listening, tls_files
+from launcher.serve.listening import TlsFiles, tls_files
 from launcher.serve.request_traces import traces_to
 from launcher.serve.service import Service
+from launcher.serve.serving import answer, overridden
 from launcher.service.control import CONTROL, ControlFile
 from launcher.service.generations import cluster_of, read_generation
 from launcher.service.running import RunningService
 from launcher.service.store import Store, open_state
-from launcher.signals import stopping_on_signals
 from nodes.host.systemd import ServiceManager
 
 CLOSING_S = 20.0
@@ -62,11 +62,14 @@ def apply_first(folder: Path, path: Path | None = None) -> list[str]:
     return done
 
 
-def up(folder: Path, path: Path | None, progress: ProgressDisplay) -> int:
+def up(
+    folder: Path, path: Path | None, given: Mapping[str, object], progress: ProgressDisplay
+) -> int:
     """Run the service of a state folder until it is asked to end; return the exit code.
 
-    With a `path`, that cluster.yaml is applied first; without, the last one continues. Raises
-    `LauncherError`, and `KeyboardInterrupt` after Ctrl-C once all requests are answered.
+    With a `path`, that cluster.yaml is applied first; without, the last one continues. `given`
+    overrides keys of the section `serve` of its file. Raises `LauncherError`, and
+    `KeyboardInterrupt` after Ctrl-C once all requests are answered.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with open_state(folder) as store:
@@ -78,7 +81,7 @@ def up(folder: Path, path: Path | None, progress: ProgressDisplay) -> int:
                 f"{folder}: nothing was applied here yet; name the cluster: launch up cluster.yaml"
             )
         cluster = cluster_of(store, last)
-        config = cluster.config.serve
+        config = overridden(cluster.config.serve, given)
         tls = tls_files(cluster, config)
         (folder / CONTROL).unlink(missing_ok=True)  # of a process that was killed
         try:
@@ -105,67 +108,60 @@ async def _run(
     manager = ServiceManager()
     token = secrets.token_urlsafe(32)
     service = RunningService(store, token, progress, manager)
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[None] = loop.create_future()
-    by = signals.enter_context(
-        stopping_on_signals(
-            lambda: loop.call_soon_threadsafe(stopped.set_result, None),
-            (signal.SIGINT, signal.SIGTERM),
-            again=lambda: os._exit(EXIT_INTERRUPTED),
-        )
-    )
     _apply_on_hangup(service)
     keeping = asyncio.create_task(service.run())
-    served = Service(
-        service.routes,
-        config.token,
-        control=service,
-        views=service.views,
-        metrics_are_open=config.metrics == "open",
-    )
-    addresses = {"http": ("127.0.0.1", 0), **config.addresses}
+    keeping.add_done_callback(lambda task: _end_at_once(task, progress))
+
+    def begun(urls: Mapping[str, str]) -> None:
+        _write_control(store.folder, urls["http"], token, tls, progress)
+        progress.say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
+        service.start()
+        manager.ready()
+
     try:
-        async with AsyncExitStack() as stack:
-            served.traces = stack.enter_context(traces_to(config.traces))
-            urls = await stack.enter_async_context(
-                listening(
-                    served,
-                    addresses,
-                    cors_origins=config.cors_origins,
-                    tls=tls,
-                    most_in_flight=config.most_in_flight * 16,
-                )
+        with traces_to(config.traces) as traces:
+            served = Service(
+                service.routes,
+                config.token,
+                sinks=service.ends.sinks,
+                control=service,
+                views=service.views,
+                traces=traces,
+                metrics_are_open=config.metrics == "open",
             )
-            _write_control(store.folder, urls["http"], token, tls, progress)
-            progress.say(f"serving at {', '.join(urls.values())}; state in {store.folder}")
-            service.start()
-            manager.ready()
-            over = asyncio.create_task(service.is_over.wait())
-            ends: list[asyncio.Future[Any]] = [over, stopped, keeping]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            over.cancel()
-            if keeping.done():
-                _end_at_once(keeping, progress)
-            progress.say("ending: requests under way are answered")
+            return await answer(
+                served,
+                config,
+                tls,
+                signals,
+                most=config.most_in_flight * 16,
+                ends=[service.is_over],
+                begun=begun,
+                say=progress.say,
+                addresses={"http": ("127.0.0.1", 0), **config.addresses},
+                numbers=(signal.SIGINT, signal.SIGTERM),
+                again=lambda: os._exit(EXIT_INTERRUPTED),
+            )
     finally:
-        if not keeping.done():
-            await _stopped(service, progress)
+        await _stopped(service, progress)
         keeping.cancel()
-    return by.number
 
 
 def _end_at_once(keeping: asyncio.Task[None], progress: ProgressDisplay) -> None:
     """End the process after an internal error: nothing closes its runs."""
-    error = keeping.exception()
-    progress.say("".join(traceback.format_exception(error)), "error")
-    os._exit(EXIT_FAILED)
+    if keeping.cancelled() or (error := keeping.exception()) is None:
+        return
+    try:
+        progress.say("".join(traceback.format_exception(error)), "error")
+    finally:  # also where nobody reads what is said
+        os._exit(EXIT_FAILED)
 
 
 async def _stopped(service: RunningService, progress: ProgressDisplay) -> None:
     try:
         await asyncio.wait_for(service.stop(), CLOSING_S)
     except asyncio.TimeoutError:
-        progress.say("not everything has ended in time; it ends with this process", "warning")
+        progress.say("not everything ended in time; the rest ends with this process", "warning")
         os._exit(0)  # agents that were started end when their standard input closes
 
 
@@ -179,8 +175,8 @@ def _write_control(
         ControlFile(url, token, os.getpid(), certificate).write(folder)
     except OSError as error:
         progress.say(
-            f"{folder / CONTROL}: {cannot_write(error)}; until this service is started again, "
-            "it serves, and no command can reach it",
+            f"{folder / CONTROL}: {cannot_write(error)}; this service serves, but no command can "
+            "reach it until it is started again",
             "error",
         )
 

@@ -12,7 +12,7 @@ import math
 import cv2
 import numpy as np
 
-from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError
+from launcher.config.ends.sink import FrameResult, ResultRefusedError
 from launcher.tasks.predictions import (
     NO_CLASS,
     ClassMap,
@@ -22,6 +22,7 @@ from launcher.tasks.predictions import (
     ObjectMask,
     name_of,
 )
+from nodes.protocol.payload import Array
 
 _GOLDEN = 0.618033988749895
 _LONGEST_TEXT = 60

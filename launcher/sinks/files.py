@@ -22,7 +22,7 @@ from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostEr
 from launcher.config.kinds import FileName
 from launcher.config.units import Bytes
 from launcher.errors import LauncherError, RunFailedError
-from launcher.files import cannot_write, whole_file
+from launcher.files import cannot_write, check_folder, whole_file
 
 _FOR_EVER = (
     errno.EACCES,
@@ -85,7 +85,7 @@ def own_folder(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise RunFailedError(f"{folder}: another run writes it; name another") from None
+        raise RunFailedError(f"{folder}: another run writes to it; name another") from None
     return descriptor
 
 
@@ -147,14 +147,22 @@ class FrameFilesConfig(SinkConfig):
     path: Annotated[FileName, Field(description="Folder that the files are written to")]
     keep_frames: Annotated[
         int | None,
-        Field(ge=1, le=1_000_000, description="How many frames' files are kept; the oldest go"),
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="Number of frames whose files are kept; the oldest are deleted",
+        ),
     ] = None
     keep_bytes: Annotated[
-        Bytes, Field(description="Size that the files may have together: 10GB; the oldest go")
+        Bytes, Field(description="Maximum size of all files together: 10GB; the oldest are deleted")
     ] = None
     keep_s: Annotated[
         float | None,
-        Field(gt=0, description="Seconds after which a frame's files go, once a newer one comes"),
+        Field(
+            gt=0,
+            description="Seconds after which a frame's files are deleted, once a newer "
+            "frame has arrived",
+        ),
     ] = None
 
     def bound(self) -> FrameBound | None:
@@ -193,6 +201,8 @@ class FrameFolder:
     """
 
     def __init__(self, folder: Path, bound: FrameBound | None) -> None:
+        """Raises `BadInputError` if the folder can be neither used nor made; it is not made yet."""
+        check_folder(folder)
         self.folder = folder
         self._bound = bound
         self._owner: int | None = None

@@ -24,7 +24,7 @@ from launcher.config.kinds import FileName
 from launcher.config.units import Bytes
 from launcher.errors import RunFailedError
 from launcher.sinks.files import UNBOUNDED, NumberedFiles, write_all, writing
-from launcher.sinks.result_json import result_line
+from launcher.sinks.result_json import result_text
 
 LONGEST_LINE = 64 << 20
 """Bytes of a result's line; as many are searched for a half line that a crash left."""
@@ -39,17 +39,17 @@ class JsonLinesConfig(SinkConfig):
 
     path: Annotated[FileName, Field(description="File that the lines are appended to")]
     rotate_bytes: Annotated[
-        Bytes, Field(description="Size that the file may reach before a new one begins: 10MB")
+        Bytes, Field(description="Maximum size of a file, beyond which a new one begins: 10MB")
     ] = None
     rotate_s: Annotated[
         float | None,
         Field(gt=0, description="Seconds from a file's first frame until a new file begins"),
     ] = None
     keep_files: Annotated[
-        int | None, Field(ge=0, le=100_000, description="How many full files are kept")
+        int | None, Field(ge=0, le=100_000, description="Number of full files that are kept")
     ] = None
     keep_bytes: Annotated[
-        Bytes, Field(description="Size that all files together may have; at least 2·rotate_bytes")
+        Bytes, Field(description="Maximum size of all files together; at least 2·rotate_bytes")
     ] = None
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ class JsonLinesSink:
 
     def write(self, result: FrameResult) -> None:
         """Append the result's line, all of it or nothing."""
-        line = result_line(result)
+        line = result_text(result) + b"\n"
         if len(line) > self._longest:
             raise ResultRefusedError(
                 f"frame {result.index}: its line has {len(line)} bytes, more than {self._longest}"
@@ -168,7 +168,7 @@ class _LineFile:
         self._descriptor = os.open(path, flags, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise RunFailedError(f"{path}: is no regular file; name another, or use stdout")
+                raise RunFailedError(f"{path}: is not a regular file; name another, or use stdout")
             self._lock(path)
             self.size_bytes = self._end_of_lines(path)
             os.ftruncate(self._descriptor, self.size_bytes)
@@ -181,7 +181,7 @@ class _LineFile:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunFailedError(f"{path}: another run writes it; name another file") from None
+            raise RunFailedError(f"{path}: another run writes to it; name another file") from None
 
     def _end_of_lines(self, path: Path) -> int:
         """Where the last whole line ends."""

@@ -8,6 +8,11 @@ returns when the message is in the system's hands, and a broken connection may l
 
 A broker that closes the connection on a message, because it is too large for instance, would be
 sent it for ever; after `MOST_HANGUPS` times the message is refused.
+
+With a birth message, or as a device of Home Assistant, the sink is connected from the beginning and
+while there are no results. Each connection begins with the messages by which Home Assistant finds
+the device, and with the birth message; it ends with the will, which the sink publishes itself if it
+is closed. All of these are retained.
 """
 
 from __future__ import annotations
@@ -17,21 +22,29 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from launcher.config.ends.passwords import from_environment, from_file
 from launcher.config.ends.sink import (
     FrameResult,
     ResultRefusedError,
     SinkConfig,
     SinkLostError,
-    from_environment,
+    tls_trusting,
 )
-from launcher.config.kinds import FileName, Secret, imported
-from launcher.errors import BadInputError, RunFailedError, reason
+from launcher.config.kinds import ReadFileName, Secret, imported
+from launcher.errors import RunFailedError, reason
+from launcher.sinks.broker_address import address_keys
+from launcher.sinks.home_assistant import (
+    Availability,
+    HomeAssistantConfig,
+    discovery_messages,
+)
 from launcher.sinks.result_json import result_text
 
 if TYPE_CHECKING:
@@ -60,7 +73,13 @@ class MqttConfig(SinkConfig):
 
     kind: ClassVar[str] = "mqtt"
 
-    host: Annotated[str, Field(min_length=1, description="Name or address of the broker")]
+    host: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="Name or address of the broker; also HOST:PORT, mqtt://HOST or mqtts://HOST",
+        ),
+    ]
     port: Annotated[
         int | None, Field(ge=1, le=65535, description="Its port; 1883, or 8883 with TLS")
     ] = None
@@ -83,26 +102,68 @@ class MqttConfig(SinkConfig):
         str, Field(max_length=200, description="Name of this client; by default a random one")
     ] = ""
     username: Annotated[str | None, Field(min_length=1, description="User at the broker")] = None
-    password: Annotated[Secret, Field(description="Password; better given by password_env")] = None
+    password: Annotated[Secret, Field(description="Password; preferably given by password_env")] = (
+        None
+    )
     password_env: Annotated[
         str | None, Field(min_length=1, description="Environment variable with the password")
     ] = None
+    password_file: Annotated[
+        ReadFileName | None, Field(description="File whose only line is the password")
+    ] = None
     tls: Annotated[bool, Field(description="Whether the connection is encrypted")] = False
     tls_ca: Annotated[
-        FileName | None,
+        ReadFileName | None,
         Field(description="PEM file of the authority that signed the broker's certificate"),
     ] = None
     keepalive_s: Annotated[
-        int, Field(ge=5, le=65535, description="Seconds after which the broker gives us up")
+        int,
+        Field(
+            ge=5,
+            le=65535,
+            description="Seconds of silence after which the broker closes the connection",
+        ),
     ] = 60
     timeout_s: Annotated[
         float, Field(gt=0, le=300, description="Seconds that connecting, or one message, may take")
     ] = 5.0
     will_topic: Annotated[
         str | None,
-        Field(min_length=1, description="Topic on which the broker says that we are gone"),
+        Field(
+            min_length=1,
+            description="Topic on which the broker announces that this client has disconnected",
+        ),
     ] = None
-    will_payload: Annotated[str, Field(description="What it says there; retained")] = "offline"
+    will_payload: Annotated[
+        str, Field(description="The message of that announcement; retained")
+    ] = "offline"
+    birth_topic: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Topic on which this client announces that it is connected; will_payload "
+            "follows there when it ends",
+        ),
+    ] = None
+    birth_payload: Annotated[
+        str, Field(description="The message of that announcement; retained")
+    ] = "online"
+    home_assistant: Annotated[
+        HomeAssistantConfig | None,
+        Field(description="Name of the device that Home Assistant is to find, or a mapping"),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_host(cls, data: object) -> object:
+        """Take port, encryption and user from a host that is written as an address."""
+        if not isinstance(data, Mapping) or not isinstance(host := data.get("host"), str):
+            return data
+        split = address_keys(host)
+        for key, value in split.items():
+            if key != "host" and data.get(key, value) != value:
+                raise ValueError(f"host and {key} contradict each other; write one of them")
+        return {**data, **split}
 
     @field_validator("host")
     @classmethod
@@ -110,8 +171,8 @@ class MqttConfig(SinkConfig):
         if _HOST.fullmatch(host) and host.count(":") != 1:
             return host
         raise ValueError(
-            "must be the name or the address of the broker alone; its port is the key port, and "
-            "mqtts:// is tls: true"
+            "must be the name or the address of the broker, such as broker.local, "
+            "broker.local:1883 or mqtt://broker.local"
         )
 
     @field_validator("topic")
@@ -122,20 +183,46 @@ class MqttConfig(SinkConfig):
                 raise ValueError(f"there is no {{{name}}}; a topic may have {{index}} and {{name}}")
         return _plain_topic(topic)
 
-    @field_validator("will_topic")
+    @field_validator("will_topic", "birth_topic")
     @classmethod
-    def _check_will(cls, topic: str | None) -> str | None:
+    def _check_plain(cls, topic: str | None) -> str | None:
         return None if topic is None else _plain_topic(topic)
 
     @model_validator(mode="after")
     def _check(self) -> MqttConfig:
-        if self.password is not None and self.password_env is not None:
-            raise ValueError("password and password_env contradict each other; remove one")
-        if self.username is None and (self.password or self.password_env):
+        passwords = (self.password, self.password_env, self.password_file)
+        if sum(each is not None for each in passwords) > 1:
+            raise ValueError("there is more than one password; keep one")
+        if self.username is None and any(passwords):
             raise ValueError("a password needs a username; add it")
         if self.tls_ca is not None and not self.tls:
             raise ValueError("tls_ca has no effect without tls: true; add it")
+        if self.home_assistant is not None and "{" in self.topic:
+            raise ValueError("home_assistant reads one topic; remove {name} and {index} from it")
+        if self.home_assistant is not None and not self.empty:
+            raise ValueError(
+                "home_assistant would not learn that an object has gone; remove empty: false"
+            )
         return self
+
+    @property
+    def availability(self) -> Availability | None:
+        """The topic of birth and will; None if the client does not announce itself."""
+        topic = self.birth_topic
+        if topic is None and self.home_assistant is not None:
+            topic = self.will_topic or f"{self.topic}/availability"
+        return None if topic is None else Availability(topic, self.birth_payload, self.will_payload)
+
+    @property
+    def greetings(self) -> dict[str, bytes]:
+        """The retained messages with which a connection begins, by topic."""
+        availability = self.availability
+        if availability is None:
+            return {}
+        found = {}
+        if self.home_assistant is not None:
+            found = discovery_messages(self.home_assistant, self.labels, self.topic, availability)
+        return {**found, availability.topic: availability.online.encode()}
 
     def open(self, folder: Path) -> MqttSink:
         """Return the sink, not connected yet.
@@ -144,17 +231,17 @@ class MqttConfig(SinkConfig):
         the certificate cannot be read.
         """
         imported("paho.mqtt.client", "the sink mqtt", "stream")
-        password = self.password or from_environment(self.password_env, "password_env")
-        return MqttSink(self, password, self._tls(folder))
+        password = (
+            self.password
+            or from_environment(self.password_env, "password_env")
+            or from_file(self._path(folder, self.password_file), "password_file")
+        )
+        authority = self._path(folder, self.tls_ca)
+        return MqttSink(self, password, tls_trusting(authority) if self.tls else None)
 
-    def _tls(self, folder: Path) -> ssl.SSLContext | None:
-        if not self.tls:
-            return None
-        path = None if self.tls_ca is None else folder / os.path.expanduser(self.tls_ca)
-        try:
-            return ssl.create_default_context(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
-            raise BadInputError(f"tls_ca: {path}: no certificate: {reason(error)}") from error
+    @staticmethod
+    def _path(folder: Path, name: str | None) -> Path | None:
+        return None if name is None else folder / os.path.expanduser(name)
 
 
 def _plain_topic(topic: str) -> str:
@@ -199,6 +286,11 @@ class MqttSink:
             self._count_hangup(result.index)
         raise SinkLostError(f"{self.description}: {problem}")
 
+    def be_present(self) -> None:
+        """Connect if others see whether this client is; see `PresentSink`."""
+        if self._config.availability is not None:
+            self._connected()
+
     def _topic(self, result: FrameResult) -> str:
         name = _NOT_IN_A_LEVEL.sub("_", result.name.encode(errors="replace").decode()) or "_"
         values = {"index": str(result.index), "name": name}
@@ -224,6 +316,11 @@ class MqttSink:
             if connection.refusal in _UNAUTHORISED and not self._was_connected:
                 raise RunFailedError(f"{self.description}: {problem}; check username and password")
             raise SinkLostError(f"{self.description}: {problem}")
+        for topic, payload in self._config.greetings.items():
+            problem = connection.publish(topic, payload, qos=1, retain=True)
+            if problem is not None:
+                connection.close()
+                raise SinkLostError(f"{self.description}: topic {topic}: {problem}")
         self._connection, self._was_connected = connection, True
         return connection
 
@@ -238,8 +335,10 @@ class MqttSink:
             client.username_pw_set(config.username, self._password)
         if self._tls is not None:
             client.tls_set_context(self._tls)
-        if config.will_topic is not None:
-            client.will_set(config.will_topic, config.will_payload, qos=1, retain=True)
+        own = config.availability
+        will_topic = config.will_topic or (None if own is None else own.topic)
+        if will_topic is not None:
+            client.will_set(will_topic, config.will_payload, qos=1, retain=True)
         return client
 
     def _drop(self) -> None:
@@ -248,7 +347,10 @@ class MqttSink:
             connection.close()
 
     def close(self) -> None:
-        """Disconnect, so that the broker does not publish the will."""
+        """Disconnect, so that the broker does not publish the will; take back the birth message."""
+        connection, own = self._connection, self._config.availability
+        if connection is not None and connection.is_open and own is not None:
+            connection.publish(own.topic, own.offline.encode(), qos=1, retain=True)
         self._drop()
 
 

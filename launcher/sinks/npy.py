@@ -6,11 +6,9 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
-from launcher.config.ends.sink import Array, FrameResult
+from launcher.config.ends.sink import FrameResult
 from launcher.files import file_suffixes
-from launcher.inputs.arrays import npy_header
+from launcher.inputs.arrays import npy_parts
 from launcher.sinks.files import FrameFilesConfig, FrameFolder
 
 
@@ -41,7 +39,7 @@ class NpySink:
         """Write `000007.npy`, or `000007.OUTPUT.npy` if there are several outputs."""
         suffixes = file_suffixes(tuple(result.outputs))
         files = {
-            f"{result.index:06d}{suffixes[name]}.npy": _npy(array)
+            f"{result.index:06d}{suffixes[name]}.npy": npy_parts(array)
             for name, array in result.outputs.items()
         }
         self._folder.write(result.index, result.taken_s, files)
@@ -49,8 +47,3 @@ class NpySink:
     def close(self) -> None:
         """Unlock the folder."""
         self._folder.close()
-
-
-def _npy(array: Array) -> tuple[bytes, memoryview | bytes]:
-    values = np.ascontiguousarray(array)
-    return npy_header(array.dtype, array.shape), values.data.cast("B") if values.nbytes else b""

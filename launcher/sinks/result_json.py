@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError
+from launcher.config.ends.sink import FrameResult, ResultRefusedError
 from launcher.errors import reason
+from nodes.protocol.payload import Array
 
 MOST_VALUES = 1000
 """Values of a result's outputs that are written out."""
@@ -41,16 +42,11 @@ def result_as_json(result: FrameResult) -> dict[str, Any]:
     return data
 
 
-def result_line(result: FrameResult) -> bytes:
-    """Return the JSON of a result as one line of ASCII, which ends in a newline.
+def result_text(result: FrameResult) -> bytes:
+    """Return the JSON of a result as ASCII on one line.
 
     Raises `ResultRefusedError` if the predictions are not values of JSON.
     """
-    return result_text(result) + b"\n"
-
-
-def result_text(result: FrameResult) -> bytes:
-    """Return the JSON of a result as ASCII on one line; raises as `result_line`."""
     try:
         text = json.dumps(result_as_json(result), allow_nan=False, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError) as error:

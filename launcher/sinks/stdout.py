@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from launcher.config.ends.sink import FrameResult, SinkConfig, SinkLostError
-from launcher.sinks.result_json import result_line
+from launcher.sinks.result_json import result_text
 
 PATIENCE_S = 1.0
 """How long an attempt waits for a reader."""
@@ -51,7 +51,7 @@ class StdoutSink:
         if self._begun is not None and self._begun != result.index:
             self._write_left()  # its result was dropped after the line was begun
         if self._begun is None:
-            self._left = memoryview(result_line(result))
+            self._left = memoryview(result_text(result) + b"\n")
             self._begun = result.index
         self._write_left()
 

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from launcher.config.ends.sink import Array, FrameResult, ResultRefusedError, SinkConfig
+from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkConfig
 from launcher.config.kinds import FileName, imported
 from launcher.config.units import Bytes
 from launcher.errors import reason
 from launcher.sinks.files import UNBOUNDED, NumberedFiles, own_folder, write_all, writing
+from nodes.protocol.payload import Array
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -52,11 +53,13 @@ class VideoSinkConfig(SinkConfig):
         float, Field(gt=0, le=86400, description="Seconds of video until a new segment begins")
     ] = 60.0
     keep_files: Annotated[
-        int | None, Field(ge=0, le=100_000, description="How many full segments are kept")
+        int | None, Field(ge=0, le=100_000, description="Number of full segments that are kept")
     ] = None
     keep_bytes: Annotated[
         Bytes,
-        Field(description="Size that all segments together may have; each has a quarter at most"),
+        Field(
+            description="Maximum size of all segments together; each has at most a quarter of it"
+        ),
     ] = None
 
     def open(self, folder: Path) -> VideoSink:

@@ -26,14 +26,15 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from launcher.config.ends.passwords import from_environment
 from launcher.config.ends.sink import (
     FrameResult,
     ResultRefusedError,
     SinkConfig,
     SinkLostError,
-    from_environment,
+    tls_trusting,
 )
-from launcher.config.kinds import FileName, imported
+from launcher.config.kinds import ReadFileName, imported
 from launcher.errors import BadInputError, reason
 from launcher.sinks.result_json import result_text
 
@@ -63,7 +64,7 @@ class WebhookConfig(SinkConfig):
     ] = {}
     headers_env: Annotated[
         dict[str, str],
-        Field(description="Headers whose values stand in the environment variables named here"),
+        Field(description="Headers whose values are in the environment variables named here"),
     ] = {}
     token_env: Annotated[
         str | None,
@@ -73,7 +74,7 @@ class WebhookConfig(SinkConfig):
         ),
     ] = None
     tls_ca: Annotated[
-        FileName | None,
+        ReadFileName | None,
         Field(description="PEM file of the authority that signed the server's certificate"),
     ] = None
     timeout_s: Annotated[
@@ -87,7 +88,7 @@ class WebhookConfig(SinkConfig):
             parts = urlsplit(url)
             _ = parts.port
         except ValueError as error:
-            raise ValueError(f"is no URL: {reason(error)}") from None
+            raise ValueError(f"is not a URL: {reason(error)}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("must be a URL that begins with http:// or https://")
         if parts.username is not None or parts.password is not None:
@@ -103,7 +104,7 @@ class WebhookConfig(SinkConfig):
     def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
             if not _HEADER.fullmatch(name) or name.lower() in _RESERVED:
-                raise ValueError(f"{name!r} is no header that can be given")
+                raise ValueError(f"{name!r} is not a header that can be given")
             _check_value(name, value)
         return headers
 
@@ -136,11 +137,7 @@ class WebhookConfig(SinkConfig):
         except ValueError as error:
             raise BadInputError(str(error)) from None
         path = None if self.tls_ca is None else folder / os.path.expanduser(self.tls_ca)
-        try:
-            tls = ssl.create_default_context(cafile=path)
-        except OSError as error:  # ssl.SSLError is one
-            raise BadInputError(f"tls_ca: {path}: no certificate: {reason(error)}") from error
-        return WebhookSink(self.url, headers, tls, self.timeout_s)
+        return WebhookSink(self.url, headers, tls_trusting(path), self.timeout_s)
 
 
 def _check_value(name: str, value: str) -> None:
@@ -177,7 +174,7 @@ class WebhookSink:
         wait_s = self._not_before_s - time.monotonic()
         if wait_s > 0:
             raise SinkLostError(
-                f"{self.description}: is to be tried again after {wait_s:.0f} s, as it said"
+                f"{self.description}: the server asks for no request within the next {wait_s:.0f} s"
             )
         status, retry_after = self._post(body)
         if 200 <= status < 300:

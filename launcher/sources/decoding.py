@@ -36,10 +36,11 @@ from av.video.stream import VideoStream
 
 from cnn.reading.regular_files import open_regular
 from launcher.clock import now_s
-from launcher.config.ends.source import Array, FrameRefusedError, SourceFrame, SourceLostError
+from launcher.config.ends.source import FrameRefusedError, SourceFrame, SourceLostError
 from launcher.config.redaction import is_address
 from launcher.errors import BadInputError, LauncherError, reason
 from launcher.inputs.images import MOST_PIXELS
+from nodes.protocol.payload import Array
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -185,7 +186,7 @@ class _Decoder(threading.Thread):
             if self._is_left:
                 return None
             if not is_there:
-                raise self._lost(f"no frame came for {timeout_s:g} s")
+                raise self._lost(f"no frame arrived for {timeout_s:g} s")
             if self._frame is None and self._error is not None:
                 raise self._error
             frame, self._frame = self._frame, None
@@ -328,7 +329,7 @@ class _Decoder(threading.Thread):
             )
         if ended is not None or is_cut:
             what = "a part of it is missing" if ended is None else _words(ended)
-            raise self._unusable(f"is broken behind {pictures} frames: {what}")
+            raise self._unusable(f"is broken after {pictures} frames: {what}")
 
     @staticmethod
     def _decoded(stream: VideoStream, packet: Packet[Any]) -> Iterator[VideoFrame | str]:
@@ -354,7 +355,7 @@ class _Decoder(threading.Thread):
     def _sentence(self, error: Exception) -> LauncherError:
         words = _words(error)
         if isinstance(error, av.error.ExitError):  # by this error PyAV ends libav's wait
-            words = f"no answer came for {self._opening.timeout_s:g} s"
+            words = f"no answer arrived for {self._opening.timeout_s:g} s"
         if isinstance(error, OSError) and error.errno == errno.EIO and _is_http(self._opening.url):
             words += " (redirects to other addresses are not followed; give the address itself)"
         if self._opening.path is not None:

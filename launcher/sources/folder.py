@@ -24,7 +24,6 @@ from pydantic import Field, model_validator
 
 from launcher.clock import now_s
 from launcher.config.ends.source import (
-    Array,
     FrameRefusedError,
     Source,
     SourceConfig,
@@ -38,6 +37,7 @@ from launcher.inputs.arrays import read_arrays
 from launcher.inputs.images import SUFFIXES as IMAGE_SUFFIXES
 from launcher.inputs.images import read_pixels
 from launcher.sources.interrupt import Interrupt
+from nodes.protocol.payload import Array
 
 After = Literal["keep", "delete", "move"]
 
@@ -50,10 +50,10 @@ class FolderConfig(SourceConfig):
     path: Annotated[FileName, Field(description="The folder")]
     existing: Annotated[
         bool,
-        Field(description="Whether files that are there already come first, in order of name"),
+        Field(description="Whether files that exist already are taken first, in order of name"),
     ] = True
     after: Annotated[
-        After, Field(description="What happens to a file that was taken: keep, delete or move")
+        After, Field(description="What to do with a file that was taken: keep, delete or move")
     ] = "keep"
     move_to: Annotated[
         FileName | None,
@@ -76,7 +76,9 @@ class FolderConfig(SourceConfig):
             raise BadInputError(f"there is no folder {str(watched)!r}; check the path")
         needed = os.R_OK | os.X_OK | (0 if self.after == "keep" else os.W_OK)
         if not os.access(watched, needed):
-            raise BadInputError(f"the folder {str(watched)!r} may not be read or not be changed")
+            raise BadInputError(
+                f"the folder {str(watched)!r} may not be read or may not be changed"
+            )
         if target is not None:
             if not target.is_dir():
                 raise BadInputError(
@@ -200,7 +202,7 @@ class FolderSource:
         except FileNotFoundError:  # another process has done it
             pass
         except OSError as error:
-            raise BadInputError(f"{path}: cannot be put away: {error.strerror}") from None
+            raise BadInputError(f"{path}: cannot be moved or deleted: {error.strerror}") from None
 
 
 def _is_frame(name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launcher.config.cluster import InputConfig
 from launcher.config.ends.source import Source
+from launcher.config.network import InputConfig
 from launcher.errors import BadInputError
 
 
@@ -15,7 +15,7 @@ def open_source(config: InputConfig, folder: Path, where: str) -> Source:
     Raises `BadInputError`, whose message begins with `where`, if it can never be used.
     """
     if config.source is None:
-        raise BadInputError(f"{where}: names files, and no source")
+        raise BadInputError(f"{where}: names files, not a source")
     try:
         return config.source.open(folder)
     except BadInputError as error:

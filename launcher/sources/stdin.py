@@ -17,11 +17,12 @@ from typing import ClassVar
 import numpy as np
 
 from launcher.clock import now_s
-from launcher.config.ends.source import Array, FrameRefusedError, Source, SourceConfig, SourceFrame
+from launcher.config.ends.source import FrameRefusedError, Source, SourceConfig, SourceFrame
 from launcher.errors import BadInputError, reason
 from launcher.inputs.arrays import MOST_BYTES, read_array
 from launcher.inputs.images import MOST_FILE_BYTES, decoded_from
 from launcher.sources.interrupt import Interrupt
+from nodes.protocol.payload import Array
 
 _NPY, _JPEG = b"\x93NUMPY", b"\xff\xd8"
 _SCAN, _END = 0xDA, 0xD9

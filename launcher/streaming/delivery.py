@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.clock import StreamClock
-from launcher.config.ends.sink import FrameResult, ResultRefusedError, Sink, SinkLostError
-from launcher.config.pace import Overload
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.ends.sink import (
+    FrameResult,
+    PresentSink,
+    ResultRefusedError,
+    Sink,
+    SinkLostError,
+)
+from launcher.config.run import Overload, ReconnectConfig
 from launcher.errors import RunFailedError
 from launcher.progress import Say
+from launcher.results.streamed import SinkReport, latency_report
+from launcher.run.parts import Part
+from launcher.sinks.filtering import ResultFilter
 from launcher.streaming.overload import OverloadQueue
 from launcher.streaming.reading import MOST_REPORTED
 from launcher.view.frames import FINE_BOUNDS_S, Latencies
+
+PRESENT_EVERY_S = 5.0
+"""How often a sink that others see is connected again if it has no results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +62,29 @@ class Delivery:
         reconnect: ReconnectConfig,
         say: Say,
         *,
+        part: Part | None = None,
+        wanted: ResultFilter | None = None,
         on_overload: Overload = "block",
         places: int = 64,
         clock: StreamClock | None = None,
     ) -> None:
+        """The sink gets the outputs of `part` only, if several networks run side by side.
+
+        Results that a filter does not want are counted as `left_out`, and not as given.
+        """
         self.description = sink.description
         self.needs_image = sink.needs_image
         self.latencies = Latencies(FINE_BOUNDS_S)
         """From when a frame was read until its result was delivered."""
         self.losses = 0
         """How often the sink was lost."""
+        self.left_out = 0
+        """How many results the filter did not want."""
         self._sink = sink
+        self._part = part
+        self._wanted = wanted
+        self._presence = sink if isinstance(sink, PresentSink) else None
+        self._is_absent = False
         self._reconnect = reconnect
         self._say = say
         self._clock = clock or StreamClock()
@@ -76,6 +99,21 @@ class Delivery:
         queued = self._results.counts
         return SinkCounts(queued.offered, delivered, queued.dropped, refused)
 
+    def report(self) -> SinkReport:
+        """Return what became of the results."""
+        counts = self.counts
+        return SinkReport(
+            sink=self.description,
+            given=counts.given,
+            delivered=counts.delivered,
+            dropped=counts.dropped,
+            refused=counts.refused,
+            not_delivered=counts.waiting,
+            left_out=self.left_out,
+            losses=self.losses,
+            latency=latency_report(self.latencies),
+        )
+
     def left(self) -> int:
         """Return how many results wait."""
         return self.counts.waiting
@@ -85,6 +123,16 @@ class Delivery:
 
         Returns False, counting nothing, after `finish` or `abandon`.
         """
+        if (part := self._part) is not None:
+            result = replace(result, outputs=part.own(result.outputs, part.model.outputs))
+        if self._results.is_closed:
+            return False
+        if self._wanted is not None:
+            wanted = self._wanted(result)
+            if wanted is None:
+                self.left_out += 1
+                return True
+            result = wanted
         return self._results.put(_Outgoing(result, read_s))
 
     def finish(self) -> None:
@@ -102,13 +150,36 @@ class Delivery:
         Raises `RunFailedError` if the sink can deliver nothing more.
         """
         try:
-            while (item := self._results.take()) is not None and self._deliver(item):
+            while (item := self._next()) is not None and self._deliver(item):
                 pass
         except BaseException:
             with contextlib.suppress(Exception):  # the first error says more
                 self._sink.close()
             raise
         self._sink.close()
+
+    def _next(self) -> _Outgoing | None:
+        """Wait for a result; meanwhile a sink that others see is kept connected."""
+        if self._presence is None:
+            return self._results.take()
+        while not self._abandoned.is_set():
+            self._be_present(self._presence)
+            item = self._results.take(timeout_s=PRESENT_EVERY_S)
+            if item is not None:
+                return item
+            if self._results.is_closed:
+                return self._results.take(timeout_s=0)
+        return None
+
+    def _be_present(self, sink: PresentSink) -> None:
+        try:
+            sink.be_present()
+        except SinkLostError as error:
+            if not self._is_absent:
+                self._say(f"{error}; trying again")
+            self._is_absent = True
+        else:
+            self._is_absent = False
 
     def _deliver(self, item: _Outgoing) -> bool:
         """Return False if the result was abandoned."""

@@ -7,112 +7,76 @@ folder is deleted, however the command ends.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cnn.errors import CnnError
-from ga.auto import HURRIED, Auto
-from launcher.config.cluster import RANDOM, JournalConfig
-from launcher.config.ends.looks import is_source, is_video_file
-from launcher.config.ends.source_kinds import parsed_source
-from launcher.config.load import Cluster, load_cluster
-from launcher.config.run import RunConfig
-from launcher.config.units import parse_batch, parse_duration, parsed_option
-from launcher.core.roll import Absence, Roll, ThreadShare
-from launcher.errors import BadInputError, RunFailedError
-from launcher.files import with_advice
-from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
-from launcher.plan.boards import check_opsets, figures_wanted, with_boards
-from launcher.plan.boards import described as described_boards
-from launcher.plan.devices import Facts, nodes_of
+from ga.auto import HURRIED
+from launcher.config.load import Cluster
+from launcher.config.task import FINDS_PLACES
+from launcher.core.stream import ENDLESS
+from launcher.plan.batch_size import BatchChoice
+from launcher.plan.devices import nodes_of
 from launcher.plan.engines import (
     asks_for_engines,
-    check_precisions,
-    split_by_engine,
-    with_declared_memory,
 )
-from launcher.plan.engines import described as described_choices
 from launcher.plan.files import (
-    CLUSTER,
-    FRONT,
-    SUBNETS,
-    SavedPlan,
-    certified,
-    check_save_folder,
-    is_plan,
-    no_target,
-    read_plan,
-    save_plan,
     shown_cluster_text,
 )
 from launcher.plan.machines import THIS_MACHINE, machine_of
-from launcher.plan.planner import Planner, read_planner
 from launcher.plan.prediction import with_warmup
-from launcher.plan.profile.bench import Bench, bench_options
-from launcher.plan.profile.file import default_cache as profile_cache
-from launcher.plan.profile.links import identities, kept_links, measure_machines
-from launcher.plan.profile.use import check_agents, with_profile_option
+from launcher.plan.profile.use import with_own_watts
 from launcher.plan.replanning import Replanner
-from launcher.plan.reported_memory import (
-    described,
-    exceeded,
-    reported_limits,
-    too_full,
-    within_limits,
-)
-from launcher.plan.settings import (
-    check_strategy,
-    check_strategy_option,
-    run_options,
-    summary,
-    wire_of,
-)
-from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay
-from launcher.quantities import counted, megabytes
 from launcher.results.collecting import Results
-from launcher.results.comparison.agreement import worst_of
+from launcher.results.comparison.agreement import Agreement, worst_of
 from launcher.results.journal.journal import Journal
 from launcher.results.networks import check_inputs, open_results
 from launcher.results.page.comparison import of_run, run_problems
 from launcher.results.page.page import RunRecord
-from launcher.results.page.recording import RunRecorder, check_report_file
+from launcher.results.page.recording import RunRecorder
 from launcher.results.report import AloneReport, Report, make_report, pace_report, removal_text
-from launcher.results.report_text import report_lines
 from launcher.results.resuming import CompletedRun, check_room, journal_place, journal_report
-from launcher.results.simplified import check_simplified, default_cache
+from launcher.results.sentences import report_lines
+from launcher.results.streamed import Streamed
+from launcher.results.summary import figure_lines, limit_lines
 from launcher.results.whole import ExecutedPlans, compare_all
-from launcher.run.consent import hearing_consent
 from launcher.run.feed import Feed
-from launcher.run.live import LiveNetwork, LiveRun, observe
 from launcher.run.parts import Part, parts_of
 from launcher.run.request import Request
 from launcher.run.runner import Runtime, real_runtime
 from launcher.run.runtime import (
-    REMOTE_S,
-    Node,
-    OnUpdate,
-    PushedNetwork,
-    Runner,
-    RunOptions,
     RunResult,
     SubnetFiles,
-    Update,
 )
-from launcher.run.tracing import check_trace_file
 from launcher.scratch import scratch_folder
-from launcher.streaming.batches import stream_in_batches
-from launcher.streaming.streamed_files import StreamedFiles
-from nodes.core.engines import described as described_offers
+from launcher.signals import ENDING, stopping_on_signals
+from launcher.streaming.in_flight import frames_in_flight
+from launcher.streaming.live_run import LiveRun, observe
+from launcher.streaming.opening import Ends, open_ends
+from launcher.streaming.preparing import (
+    CheckedRequest,
+    PreparedRun,
+    check_engines,
+    counting,
+    in_sentences,
+    planned,
+    prepared,
+    read_job,
+)
+from launcher.streaming.running import StreamDisplay, show_update, stream_of
+from launcher.streaming.source_stream import SourceStream
+from launcher.streaming.target import LoadedTarget
+from launcher.tasks.opening import assumed, kind_of
+from nodes.host.heap import give_back_free_memory
 from nodes.protocol.messages import EngineChoice
 from partition.alone import fullest_bytes
-from partition.errors import PartitionError
 from partition.plan import Plan
 
 if TYPE_CHECKING:
@@ -135,13 +99,12 @@ class Outcome:
     """How the number of frames in a batch was chosen, if it was."""
 
 
-@dataclass(frozen=True)
-class LoadedTarget:
-    """The cluster that a request names, with what the request changes in it, and its plan if that
-    is saved."""
+OpenEnds = Callable[[Request, Cluster, "Model", Results], Ends]
+"""Opens both ends of a stream, as `open_ends` does."""
 
-    cluster: Cluster
-    saved: SavedPlan | None
+
+MOST_IN_FLIGHT = 10_000
+"""The most frames of a source in flight on any plan."""
 
 
 def launch(
@@ -151,105 +114,68 @@ def launch(
     started_s: float,
     runtime: Runtime = real_runtime,
     loaded: LoadedTarget | None = None,
+    open_ends: OpenEnds = open_ends,
 ) -> Outcome:
     """Carry out a request; `started_s` is when the command began, on the monotonic clock.
 
     Raises `BadInputError` before a frame is streamed, `RunFailedError` after that.
     """
-    with _sentences():
-        return _launch(_read(request, progress, loaded), progress, started_s, runtime)
+    with in_sentences():
+        job = read_job(request, progress, loaded)
+        return _launch(job, progress, started_s, runtime, open_ends)
 
 
-_OTHER_DISK = "name a folder on another disk: by TMPDIR, or by --save for a plan that is saved"
-"""The remedy where subnets do not fit; see `_subnets_folder`."""
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    """Turn errors of other packages and of the system into the launcher's own."""
-    try:
-        yield
-    except (CnnError, PartitionError) as error:
-        raise RunFailedError(str(error)) from error
-    except BrokenPipeError:  # standard output or error is closed at the other end
-        raise
-    except OSError as error:  # such as a full disk: files that users name are checked when read
-        what = with_advice(error, _OTHER_DISK)
-        raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
-
-
-def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Runtime) -> Outcome:
+def _launch(
+    job: CheckedRequest,
+    progress: ProgressDisplay,
+    started_s: float,
+    runtime: Runtime,
+    open_ends: OpenEnds,
+) -> Outcome:
+    if job.request.plan_only:
+        return _planned(job, progress, runtime)
     request, cluster, model = job.request, job.cluster, job.model
-    if request.plan_only:
-        if cluster.config.input.source is None:
-            check_inputs(request, cluster, model)
-        engines = {node.name: node.choice for node in job.planner.nodes}
-        if asks_for_engines(job.planner.nodes):
-            nodes = nodes_of(cluster, job.planner.facts)
-            with runtime(nodes) as runner:
-                roll = runner.call_roll(nodes, cluster.config.run.connect_timeout_s)
-            job, found = _check_engines(replace(job, roll=roll), progress)
-            engines |= found
-        job, plan = _plan(job, progress)
-        return Outcome(plan, None, engines=engines, reasons=job.planner.reasons, batch=job.choice)
-    if cluster.config.is_stream:
-        raise BadInputError(
-            f"{cluster.source.name}: names a source or sinks, between which only the command "
-            "launch streams; use the command, or csdf_edge.open"
-        )
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         results = open_results(request, cluster, model, folder, stack)
-        progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
+        if results.inputs is not None:
+            progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
+        if _fits_images(results, cluster, model) and (sentence := assumed(cluster, model)):
+            progress.say(sentence)
         if results.journal is not None:
             _restore(results, results.journal, journal_place(request, cluster), progress)
-        if not len(results.frames):
+        if not results.open:
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
+        ends = open_ends(request, cluster, model, results)
+        shown = StreamDisplay(
+            progress, results.frames if results.frames == ENDLESS else len(results.open)
+        )
+        stream = stack.enter_context(stream_of(ends, results, cluster, model, shown.say))
         runner = stack.enter_context(runtime(job.nodes))
-        checks = not cluster.config.verify
-        ready = _ready(job, runner, folder, stack, progress, checks=checks)
-        plan, subnets, pace = ready.plan, ready.subnets, cluster.config.pace
-        options = replace(
-            ready.options,
-            source_period_s=0.0 if pace is None else plan.batch / pace.rate,
-            state=results.state.now if results.state else None,
-            trace=request.trace,
-        )
-        files = StreamedFiles(results, pace)
-        feed = Feed(most_unsent=None if pace is None else plan.batch, count=len(results.frames))
-        network = LiveNetwork(Part(model, is_alone=True), feed)  # also if it is several, merged
-        observation = observe((network,))
-        progress.name_run(observation.run)
-        observation.count_drops(lambda: len(results.dropped))
-        options = replace(options, observation=observation)
-        recorder = RunRecorder(
-            request.report, observation.view, run_record(cluster, plan, observation.models)
-        )
-        live = LiveRun(
-            replace(
-                ready,
-                options=options,
-                batch_wait_s=None if pace is None else cluster.config.run.batch_wait_s,
-            ).stream,
-            (network,),
-            lambda update: _show(progress, files.of_all(update)),
-            observation,
-        )
-        with recorder, live as run:
-            files.through(network)
-        result = run.ended_well()
-        show = _counting(progress, "comparing with the whole model")
-        ran = ExecutedPlans(
-            plan, subnets, result.replanned, _rounds_alike(cluster, result, results)
-        )
-        agreements = compare_all(model, results, folder, show, cluster.config.tolerance, ran)
-        plan = _with_search(result.replanned or plan, ready.options.replan)
+        is_whole = results.first is not None and results.sample is None
+        ready = prepared(job, runner, folder, stack, progress, checks=not is_whole)
+        ran = _run(job, ready, results, stream, shown)
+        result, plan = ran.result, ready.plan
+        agreements: Mapping[str, Agreement] = {}
+        if result is not None:
+            agreements = compare_all(
+                model,
+                results,
+                folder,
+                counting(progress, "comparing with the whole model"),
+                cluster.config.tolerance,
+                ExecutedPlans(
+                    plan, ready.subnets, result.replanned, _rounds_alike(cluster, result, results)
+                ),
+            )
+            plan = _with_search(result.replanned or plan, ready.options.replan)
+        pace = None if results.inputs is None else cluster.config.pace
         report = make_report(
             plan,
-            with_warmup(plan, result),
+            plan if result is None else with_warmup(plan, result),
             result,
             order=ready.options.run.order,
-            input_description=results.inputs.description,
+            input_description=ends.source.description,
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
             agreement=worst_of(agreements.values()),
             networks=agreements if len(agreements) > 1 else None,
@@ -262,20 +188,133 @@ def _launch(job: _Job, progress: ProgressDisplay, started_s: float, runtime: Run
             reasons=job.planner.reasons,
             batch=ready.choice,
             max_latency_s=cluster.config.max_latency,
-            alone=_alone(job, ready, plan, result),
+            alone=None if result is None else _alone(job, ready, plan, result),
+            streamed=ran.streamed,
+            compared=None if results.sample is None else len(results.compared),
+            own_watts=with_own_watts(cluster),
+            is_live=ends.source.is_live,
         )
         if request.report is not None:
             record = replace(
-                recorder.record,
+                ran.recorder.record,
                 plan=plan,
+                advice=limit_lines(report),
+                summary=figure_lines(report),
                 lines=report_lines(report),
                 compared=of_run(report, plan),
                 nodes=report.nodes,
                 problems=run_problems(report),
             )
-            recorder.write(record, request.trace)
+            ran.recorder.write(record, None if result is None else request.trace)
             progress.say(f"report: {request.report}")
     return Outcome(plan, report)
+
+
+def _fits_images(results: Results, cluster: Cluster, model: Model) -> bool:
+    """Whether the network says how images are fitted that a source gives, or files have.
+
+    The frames of files are described before that, and a classifier's images as well.
+    """
+    if results.inputs is None:
+        return True
+    is_picture = results.inputs.items[0].picture is not None  # not with several networks
+    return is_picture and kind_of(cluster.config.task, model) in FINDS_PLACES
+
+
+def _planned(job: CheckedRequest, progress: ProgressDisplay, runtime: Runtime) -> Outcome:
+    """Plan, and run nothing."""
+    cluster = job.cluster
+    if not cluster.config.has_source:
+        check_inputs(job.request, cluster, job.model)
+    engines = {node.name: node.choice for node in job.planner.nodes}
+    if asks_for_engines(job.planner.nodes):
+        nodes = nodes_of(cluster, job.planner.facts)
+        with runtime(nodes) as runner:
+            roll = runner.call_roll(nodes, cluster.config.run.connect_timeout_s)
+        job, found = check_engines(replace(job, roll=roll), progress)
+        engines |= found
+    job, plan = planned(job, progress)
+    return Outcome(plan, None, engines=engines, reasons=job.planner.reasons, batch=job.choice)
+
+
+class _GivenUpError(Exception):
+    """Frames in flight are not waited for."""
+
+
+@dataclass
+class _Ran:
+    """A stream that has ended, with the measurements of its run unless that was abandoned."""
+
+    result: RunResult | None
+    streamed: Streamed
+    recorder: RunRecorder
+
+
+def _run(
+    job: CheckedRequest,
+    ready: PreparedRun,
+    results: Results,
+    stream: SourceStream,
+    shown: StreamDisplay,
+) -> _Ran:
+    """Stream to the end; with a source or sinks, a signal is one as well."""
+    cluster, plan, pace = job.cluster, ready.plan, job.cluster.config.pace
+    config, has_source = cluster.config, cluster.config.has_source
+    is_filled = not has_source and pace is None  # a batch waits until it is complete
+    feed = Feed(
+        Part(job.model, is_alone=True),  # also if it is several, merged
+        MOST_IN_FLIGHT if has_source else None,
+        most_unsent=None if has_source or pace is None else plan.batch,
+        count=ENDLESS if has_source else len(results.open),
+        batch=plan.batch,
+        batch_wait_s=None if is_filled else config.run.batch_wait_s,
+        timed=not has_source,
+    )
+    observation = observe((feed,))
+    shown.progress.name_run(observation.run)
+    observation.count_drops(lambda: stream.reader.frames.counts.dropped)
+    options = replace(
+        ready.options,
+        source_period_s=0.0 if pace is None else plan.batch / pace.rate,
+        state=results.state.now if results.state else None,
+        trace=job.request.trace,
+        timed=not has_source,
+        observation=observation,
+    )
+    if has_source and config.run.start_wait_s is None:
+        options = replace(options, start_wait_s=inf)
+    recorder = RunRecorder(
+        job.request.report, observation.view, run_record(cluster, plan, observation.models)
+    )
+    run = LiveRun(
+        replace(ready, options=options).stream,
+        (feed,),
+        partial(show_update, shown.progress),
+        observation,
+    )
+
+    def cluster_ended(ended: Future[None]) -> None:
+        if run.result is None:  # not for having all results
+            stream.cluster_ended(ended)
+
+    feed.ended.add_done_callback(cluster_ended)
+    most = min(frames_in_flight(plan), MOST_IN_FLIGHT)
+    in_flight: Callable[[], int] = (lambda: most) if has_source else (lambda: feed.most)
+    ending = ENDING if has_source or config.sinks else ()
+    with suppress(_GivenUpError), recorder, run:
+        if has_source:
+            every = "not" if results.sample is None else f"one in {config.verify_every}"
+            shown.progress.say(
+                f"streaming {stream.reader.source.description}, {most} frames in flight; results "
+                f"compared with the whole model's: {every}"
+            )
+        give_back_free_memory()  # that planning needed
+        with stopping_on_signals(stream.stop, ending) as stopped:
+            stream.run(feed.submit, in_flight, partial(shown.show, stream), feed.end)
+        if stream.is_given_up:
+            raise _GivenUpError
+    asked = None if results.frames == ENDLESS else len(results.open)
+    return _Ran(run.result, stream.counts(in_flight(), stopped.number, asked), recorder)
 
 
 def _with_search(plan: Plan, replan: object) -> Plan:
@@ -283,17 +322,18 @@ def _with_search(plan: Plan, replan: object) -> Plan:
     explanation says so."""
     if plan.strategy != HURRIED or (isinstance(replan, Replanner) and replan.has_searched):
         return plan
-    text = "made quickly, and the run ended before the search; --search again searches first"
+    text = "the run ended before the search for a better plan; --search again searches first"
     return replace(plan, explanation=f"{plan.explanation}; {text}")
 
 
-def _alone(job: _Job, ready: _Ready, plan: Plan, result: RunResult) -> AloneReport:
+def _alone(job: CheckedRequest, ready: PreparedRun, plan: Plan, result: RunResult) -> AloneReport:
     """Return the performance of one node alone, by the measurements of the run."""
     replan = ready.options.replan
     planner = replan.planner if isinstance(replan, Replanner) else job.planner
     standby = {node.name for node in planner.nodes if node.standby}
     nodes = {device.name for device in plan.devices}
-    nodes |= {node.name for node in ready.nodes} - job.absent.keys() - standby
+    never_came = {absence.node for absence in result.absences if absence.came_s is None}
+    nodes |= {node.name for node in ready.nodes} - job.absent.keys() - never_came - standby
     alone, why_not = planner.alone(nodes, with_warmup(plan, result))
     if why_not and job.saved is not None:
         why_not = "the plan is a saved one: launch its cluster.yaml to plan again"
@@ -326,8 +366,8 @@ def open_live(
     `LauncherError`.
     """
     with ExitStack() as stack:
-        with _sentences():
-            job = _read(request, progress, loaded, is_pushed=True)
+        with in_sentences():
+            job = read_job(request, progress, loaded, is_pushed=True)
             check(job.model)
             parts = parts_of(job.model)
             if len(parts) > 1 and job.cluster.config.run.order == "strict":
@@ -338,361 +378,49 @@ def open_live(
                 )
             folder = stack.enter_context(scratch_folder())
             runner = stack.enter_context(runtime(job.nodes))
-            ready = _ready(job, runner, folder, stack, progress, checks=True)
+            ready = prepared(job, runner, folder, stack, progress, checks=True)
         if is_service and job.cluster.config.run.start_wait_s is None:
             endless = replace(ready.options, start_wait_s=inf)
             ready = replace(ready, options=endless)
-        wait_s = job.cluster.config.run.batch_wait_s
-        networks = [LiveNetwork(part, Feed(most)) for part in parts]
+        batch, wait_s = ready.plan.batch, job.cluster.config.run.batch_wait_s
+        feeds = [Feed(part, most, batch=batch, batch_wait_s=wait_s) for part in parts]
         versions = {model.name: str(model.config.version) for model in job.cluster.models}
-        observation = observe(networks, versions)
+        observation = observe(feeds, versions)
         progress.name_run(observation.run)
         untimed = replace(ready.options, timed=False, observation=observation, follows=follows)
-        ready = replace(ready, options=untimed, batch_wait_s=wait_s)
+        ready = replace(ready, options=untimed)
 
-        def show(update: Update) -> None:
-            if update.stage != "streaming":  # the program reports on its own stream
-                _show(progress, update)
-
-        run = stack.enter_context(LiveRun(ready.stream, networks, show, observation))
-        yield Live(run, ready.plan, job.model, ready.subnets, ready.choice)
+        run = stack.enter_context(
+            LiveRun(ready.stream, feeds, partial(show_update, progress), observation)
+        )
+        yield Live(run, ready.plan, job.model, job.cluster, ready.subnets, ready.choice)
 
 
 @dataclass(frozen=True)
 class Live:
     """A run into which frames are pushed, its plan, and what that was made of.
 
-    `choice` says how the number of frames in a batch was chosen, if it was.
+    `cluster` says what is done with images, and `choice` how the number of frames in a batch was
+    chosen, if it was.
     """
 
     run: LiveRun
     plan: Plan
     model: Model
+    cluster: Cluster
     subnets: Mapping[str, SubnetFiles]
     choice: BatchChoice | None = None
-
-
-@dataclass(frozen=True)
-class _Job:
-    """The user's request, read and checked before any agent is started."""
-
-    request: Request
-    planner: Planner
-    saved: SavedPlan | None
-    nodes: tuple[Node, ...]
-    roll: Roll = field(default_factory=Roll)
-    """The answers of the agents, of nodes that can be used, after they were greeted."""
-    absent: Mapping[str, str] = field(default_factory=dict)
-    """The reasons why nodes cannot be used when the run begins, in sentences."""
-    hopeless: frozenset[str] = frozenset()
-    """Absent nodes that cannot be used however long the run waits."""
-    full: Mapping[str, str] = field(default_factory=dict)
-    """Why nodes that answer have no room for anything, in sentences."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster as the user wrote it."""
-        return self.planner.cluster
-
-    @property
-    def model(self) -> Model:
-        """The model of a single frame: of inputs, results and the comparison."""
-        return self.planner.model
-
-    @property
-    def begins_with_available(self) -> bool:
-        """Whether the run begins without nodes that are absent, if the others suffice."""
-        config = self.cluster.config
-        return (
-            config.run.start == "available"
-            and config.recovery.enabled
-            and not self.request.plan_only
-        )
-
-    @property
-    def present(self) -> tuple[Node, ...]:
-        """The nodes that can be used when the run begins, as far as is known."""
-        return tuple(node for node in self.nodes if node.name not in self.absent)
-
-    is_pushed: bool = False
-    """Whether frames are pushed by others, and do not come from files."""
-    choice: BatchChoice | None = None
-    """How the number of frames in a batch was chosen, if it was and has been."""
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A plan, its subnets on disk, and how to run it.
-
-    An incomplete batch is sent once a frame of it has waited for `batch_wait_s`, see
-    `launcher.streaming.batches`. Nodes that are `full` are reported as absent.
-    """
-
-    runner: Runner
-    nodes: tuple[Node, ...]
-    plan: Plan
-    subnets: Mapping[str, SubnetFiles]
-    options: RunOptions
-    batch_wait_s: float | None = None
-    full: Mapping[str, str] = field(default_factory=dict)
-    choice: BatchChoice | None = None
-
-    def stream(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
-        """Stream frames until they end (`launcher.run.live.Stream`)."""
-        if self.plan.batch == 1:
-            return self._run(frames, on_update)
-        batch, wait_s, timed = self.plan.batch, self.batch_wait_s, self.options.timed
-        return stream_in_batches(self._run, frames, on_update, batch, wait_s, timed=timed)
-
-    def _run(self, frames: tuple[PushedNetwork, ...], on_update: OnUpdate) -> RunResult:
-        result = self.runner(self.plan, self.nodes, self.subnets, frames, on_update, self.options)
-        full = (Absence(node, why) for node, why in self.full.items())
-        return replace(result, absences=(*result.absences, *full))
-
-
-def _read(
-    request: Request,
-    progress: ProgressDisplay,
-    loaded: LoadedTarget | None,
-    *,
-    is_pushed: bool = False,
-) -> _Job:
-    loaded = loaded or load_target(request)
-    cluster, saved = loaded.cluster, loaded.saved
-    cluster = with_profile_option(cluster, request.profile)
-    if request.save is not None:
-        check_save_folder(request.save)
-    if request.strategy is not None:
-        check_strategy_option("--strategy", request.strategy)
-    elif saved is None:
-        check_strategy(cluster)
-    check_precisions(cluster)
-    wire_of(cluster)  # refuse changes of results that nobody asked for, before anything is read
-    if not request.plan_only:
-        nodes_of(cluster)  # it refuses missing keys before the model is read
-    planner = replace(
-        read_planner(cluster, progress),
-        store=profile_cache(),
-        searches_again=request.search == "again",
-        hurries=_may_hurry(request, cluster, saved),
-    )
-    for part in planner.model.parts or (planner.model,):
-        progress.say(summary(part.network, part.filled_seed))
-    _ = planner.planned  # it refuses networks that cannot be in batches, before agents start
-    return _Job(
-        request,
-        planner,
-        saved,
-        () if request.plan_only else nodes_of(cluster, planner.facts),
-        is_pushed=is_pushed or cluster.config.is_stream,
-    )
-
-
-def _may_hurry(request: Request, cluster: Cluster, saved: SavedPlan | None) -> bool:
-    """Whether a first plan may be made in a hurry, because the search can continue in the run."""
-    is_for_now = not (request.plan_only or request.save or saved) and request.search != "again"
-    return is_for_now and cluster.config.recovery.enabled and cluster.config.recovery.adapt
-
-
-def _ready(
-    job: _Job,
-    runner: Runner,
-    folder: Path,
-    stack: ExitStack,
-    progress: ProgressDisplay,
-    *,
-    checks: bool,
-) -> _Ready:
-    """Plan what `job` asks for; with `checks`, the simplified network is compared with the file
-    first, while agents start."""
-    if checks:
-        show = _counting(progress, "comparing the simplified network")
-        check_simplified(job.model, folder / "simplified", default_cache(), show)
-    job = _call_roll(job, runner, progress)
-    if asks_for_engines(job.planner.nodes):
-        job, _ = _check_engines(job, progress)
-    file = job.planner.file
-    if file is not None:  # one of other machines would mislead the search
-        check_agents(job.cluster, job.model, file, identities(job.planner.nodes, job.roll.welcomes))
-    remembering = job.planner.remembering(job.roll.welcomes, progress.say)
-    job = replace(job, planner=remembering)
-    if job.planner.begins_with:
-        progress.say(job.planner.begins_with)
-    job = _measure_links(job, runner, folder / "links", progress)
-    job, plan = _plan_for_present(job, progress)
-    if any(node.memory is None for node in job.planner.nodes):
-        job, plan = _within_reported(job, plan, progress)
-    cluster = job.cluster
-    certified(plan, cluster.model)
-    subnets_folder = _subnets_folder(job, folder)
-    show = _counting(progress, "cutting subnets")
-    subnets = cut_subnets(job.planner.planned, plan, subnets_folder, show)
-    check_opsets(plan, subnets, job.planner.facts)
-    options = replace(
-        run_options(cluster), check_phases=cluster.config.check == "phases", absent=job.absent
-    )
-    if options.recovery.enabled:
-        replan = Replanner(replace(job.planner, hurries=False), folder, progress.say)
-        stack.callback(replan.close)
-        adapt = options.recovery.adapt and job.saved is None
-        recovery = options.recovery.model_copy(update={"adapt": adapt})
-        options = replace(
-            options,
-            replan=replan,
-            learn=replan.learn,
-            searches_on=plan.strategy == HURRIED,
-            corrects_in_a_hurry=cluster.config.strategy == Auto.name,
-            recovery=recovery,
-        )
-        if recovery.rebalance == "ask":
-            options = replace(options, consent=stack.enter_context(hearing_consent()))
-    return _Ready(runner, job.nodes, plan, subnets, options, full=job.full, choice=job.choice)
-
-
-def _call_roll(job: _Job, runner: Runner, progress: ProgressDisplay) -> _Job:
-    """Return the job with the roll of its nodes, and with the boards' own measurements.
-
-    A run that begins with the available nodes does without those of other machines that do not
-    answer, after saying why. Raises `BadInputError` if no node can be used, however long it waits.
-    """
-    wanted: dict[str, ThreadShare] = {}
-    if job.saved is None and job.planner.file is None:
-        wanted = figures_wanted(job.planner.nodes, {node.name for node in job.nodes})
-    timeout_s = job.cluster.config.run.connect_timeout_s
-    is_patient = job.begins_with_available or wanted
-    roll = runner.call_roll(job.nodes, timeout_s, timeout_s if is_patient else REMOTE_S, wanted)
-    facts = with_boards(job.planner.facts, roll, job.planner.nodes)
-    for sentence in described_boards(roll, facts.threads):
-        progress.say(sentence)
-    job = _knowing(replace(job, roll=roll), facts)
-    if not job.begins_with_available:  # the run waits for all
-        return job
-    elsewhere = {node.name for node in job.nodes if node.address is not None}
-    absent = {name: str(error) for name, error in roll.absent.items() if name in elsewhere}
-    if len(roll.hopeless) == len(job.nodes):
-        raise BadInputError("; ".join(absent.values()))
-    return _without(replace(job, hopeless=roll.hopeless), absent, progress)
-
-
-def _measure_links(job: _Job, runner: Runner, folder: Path, progress: ProgressDisplay) -> _Job:
-    """Return the job with the rates of links between its machines, if a plan is to be made."""
-    planner = job.planner
-    if job.saved is None and planner.file is None and planner.store is not None:
-        bench = Bench(runner, job.present, folder, bench_options(job.cluster), progress)
-        who = identities(planner.nodes, job.roll.welcomes)
-        again = planner.searches_again
-        measure_machines(bench, planner.nodes, who, planner.store, again=again)
-        planner = replace(planner, links=kept_links(who, planner.store))
-    return replace(job, planner=planner)
-
-
-def _without(job: _Job, absent: Mapping[str, str], progress: ProgressDisplay) -> _Job:
-    for name, sentence in absent.items():
-        progress.say(sentence, "warning", (name,))
-    roll = job.roll.of(job.roll.greeted.keys() - absent.keys())
-    return replace(job, absent={**job.absent, **absent}, roll=roll)
-
-
-def _check_engines(job: _Job, progress: ProgressDisplay) -> tuple[_Job, dict[str, EngineChoice]]:
-    """Say and return what the nodes that answer compute with; the job counts on their memory.
-
-    If a node lacks what it is asked for, a run that begins with the available nodes leaves it out.
-    Otherwise, or if none is left, this raises `BadInputError`.
-    """
-    cluster, welcomes = job.cluster, job.roll.welcomes
-    for name, welcome in welcomes.items():
-        offered = (offer for offer in welcome.engines if not offer.missing)
-        progress.say(f"node {name} has {'; '.join(described_offers(offered))}")
-    facts, reasons = job.planner.facts, job.planner.reasons
-    found, lacking = split_by_engine(cluster, welcomes, facts, reasons)
-    if lacking and (not found or not job.begins_with_available):
-        raise next(iter(lacking.values()))
-    job = replace(job, hopeless=job.hopeless | lacking.keys())
-    job = _without(job, {name: str(error) for name, error in lacking.items()}, progress)
-    silent = [node.name for node in cluster.config.nodes if node.name not in welcomes]
-    text = described_choices(found, reasons)
-    progress.say(f"engines: {text or 'no node has answered'}")
-    if found and silent:
-        progress.say(f"engines of {', '.join(silent)} are unknown: no answer")
-    return _knowing(job, with_declared_memory(facts, found, welcomes)), found
-
-
-def _knowing(job: _Job, facts: Facts) -> _Job:
-    return replace(job, planner=replace(job.planner, facts=facts))
-
-
-def _plan_for_present(job: _Job, progress: ProgressDisplay) -> tuple[_Job, Plan]:
-    """Return a plan for the nodes that can be used; if there is none, one for all nodes.
-
-    With the latter, the run waits for the absent nodes before it begins, except for those that are
-    absent permanently. Raises `BadInputError` if there is no plan then either.
-    """
-    if not job.absent:
-        return _plan(job, progress)
-    standby = {node.name for node in job.cluster.config.nodes if node.standby}
-    present = [node.name for node in job.present]
-    active = [name for name in present if name not in standby]
-    why = "no other node answers"
-    for nodes in [active, present] if active != present else [active]:
-        if not nodes:
-            continue
-        progress.say(f"planning for {', '.join(nodes)}")
-        try:
-            return _plan(job, progress, nodes)
-        except BadInputError as error:
-            why = str(error)
-    awaited = [name for name in job.absent if name not in job.hopeless]
-    if not awaited:
-        raise BadInputError(f"{'; '.join(job.absent.values())}; without them: {why}")
-    progress.say(f"the run has to wait for {', '.join(awaited)}: {why}")
-    usable = [node.name for node in job.nodes if node.name not in job.hopeless | standby]
-    return _plan(job, progress, usable if job.hopeless else None)
-
-
-def _within_reported(job: _Job, plan: Plan, progress: ProgressDisplay) -> tuple[_Job, Plan]:
-    """Return the plan, made again if a node without `memory` has less than it needs, and the job
-    whose cluster has the limits that its agents report.
-
-    Raises `BadInputError` if no plan fits, unless a node is absent that may come.
-    """
-    request, facts = job.request, job.planner.facts
-    limits = reported_limits(job.planner.nodes, job.roll.welcomes)
-    if not limits:
-        return job, plan
-    full = too_full(limits)
-    for name, sentence in full.items():
-        progress.say(sentence, "warning", (name,))
-    limited = replace(_knowing(job, within_limits(facts, limits)), full=full)
-    known = f"available to nodes without `memory`, as their agents report: {described(limits)}"
-    over = exceeded(plan, limits)
-    if not over:
-        progress.say(known)
-        return limited, plan
-    need = megabytes(plan.memory[over[0]].total_bytes)
-    progress.say(f"{known}; the plan needs {need} on {over[0]}, so another one is made")
-    if job.choice is not None:
-        limited = replace(limited, planner=replace(limited.planner, batch=None))
-    again = replace(limited, request=replace(request, save=None))
-    try:
-        again, plan = _plan_for_present(again, progress)
-    except BadInputError as error:
-        raise type(error)(
-            f"{error}. {', '.join(limits)}: without `memory` in cluster.yaml, a node may hold what "
-            "its agent reports as available; write `memory` to set another limit"
-        ) from error
-    plan = replace(plan, explanation=f"{plan.explanation}; {known}")
-    if request.save is not None:
-        _save(request.save, plan, again.planner, progress)
-    return replace(again, request=request), plan
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
     """Restore the results in the journal, and check that the disk has room for the others."""
-    results.restore(_counting(progress, "reading the journal"))
+    total = None if results.frames == ENDLESS else results.frames
+    results.restore(lambda done: progress.update("reading the journal", done, total))
     check_room(journal, where)
+    left = "" if total is None else f", {len(results.open)} frames are left"
     progress.say(
-        f"journal {journal.folder}: {results.restored} results are saved, {len(results.frames)} "
-        "frames are left; if this run is interrupted, --resume goes on with it" + _removed(results)
+        f"journal {journal.folder}: {results.restored} results are saved{left}; "
+        "if this run is interrupted, --resume continues it" + _removed(results)
     )
 
 
@@ -707,10 +435,10 @@ def _complete(
     journal = journal_report(results)
     if results.journal is None or journal is None:
         return None
-    show = _counting(progress, "comparing with the whole model")
+    show = counting(progress, "comparing with the whole model")
     agreements = compare_all(model, results, folder, show, cluster.config.tolerance)
     return CompletedRun(
-        frames=len(results.inputs),
+        frames=results.frames,
         dropped=results.journal.dropped_count,
         dropped_frames=results.journal.dropped(),
         journal=journal,
@@ -725,135 +453,3 @@ def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool
     same = EngineChoice("onnxruntime", "cpu")
     alike = all(replace(choice, options=()) == same for choice in result.engines.values())
     return here and alike and not result.recoveries and not results.restored
-
-
-def _subnets_folder(job: _Job, folder: Path) -> Path:
-    """Return where subnets are cut: in the plan's folder if it is or will be saved, or `folder`."""
-    saved = job.saved
-    if job.request.save is not None:
-        return job.request.save / SUBNETS
-    if saved is not None and os.access(saved.path.parent, os.W_OK):
-        return saved.path.parent / SUBNETS
-    return folder / SUBNETS
-
-
-def load_target(request: Request) -> LoadedTarget:
-    """Read what `request` names; raises `BadInputError`."""
-    check_trace_file(request.trace)
-    check_report_file(request.report)
-    target, saved = request.target, None
-    if is_plan(target):
-        folder = target if target.is_dir() else target.parent
-        saved = read_plan(folder)
-        target = folder / CLUSTER
-        if request.strategy is not None:
-            raise BadInputError(
-                f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
-                "their nodes already; give its cluster.yaml to search again"
-            )
-        if request.batch is not None:
-            raise BadInputError(
-                f"--batch {request.batch}: {str(folder)!r} is a plan, which is for its own number "
-                "of frames at once; give its cluster.yaml to search again"
-            )
-    elif target.is_dir() or (not target.exists() and (target.parent / FRONT).exists()):
-        target = target / CLUSTER
-        if not target.exists():
-            raise no_target(request.target)
-    cluster = load_cluster(target)
-    changes: dict[str, Any] = {
-        "frames": request.frames,
-        "strategy": request.strategy,
-        "seed": request.seed,
-        "batch": request.batch and parsed_option("--batch", parse_batch, request.batch),
-        "max_latency": request.max_latency
-        and parsed_option("--max-latency", parse_duration, request.max_latency),
-        "verify": request.verify,
-        "tolerance": request.tolerance,
-        "journal": request.journal and _journal(cluster, request.journal),
-        "run": _given_run(cluster, request),
-        "recovery": request.rebalance
-        and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
-    }
-    if request.inputs:
-        changes["input"] = cluster.config.input.model_copy(update=_given_input(request.inputs))
-        cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
-    given = {key: value for key, value in changes.items() if value is not None}
-    return LoadedTarget(cluster.changed(**given), saved)
-
-
-def _given_run(cluster: Cluster, request: Request) -> RunConfig | None:
-    given = {"order": request.order, "start": request.start}
-    update = {key: value for key, value in given.items() if value is not None}
-    return cluster.config.run.model_copy(update=update) if update else None
-
-
-def _given_input(inputs: Sequence[str]) -> dict[str, Any]:
-    """The keys `files` and `source` that `--input` gives, with paths from the current folder."""
-    if len(inputs) == 1 and is_source(inputs[0]):
-        given = _absolute(inputs[0]) if is_video_file(inputs[0]) else inputs[0]
-        return {"files": (), "source": parsed_source(given)}
-    files = (name if name == RANDOM or is_source(name) else _absolute(name) for name in inputs)
-    return {"files": tuple(files), "source": None}
-
-
-def _absolute(path: str) -> str:
-    return str(Path(os.path.expanduser(path)).absolute())
-
-
-def _journal(cluster: Cluster, folder: Path) -> JournalConfig:
-    """The journal in another folder, with the bound of `cluster.yaml`."""
-    given = cluster.config.journal
-    path = str(Path(os.path.expanduser(folder)).absolute())
-    return JournalConfig(folder=path, keep=None if given is None else given.keep)
-
-
-def _plan(
-    job: _Job, progress: ProgressDisplay, nodes: Collection[str] | None = None
-) -> tuple[_Job, Plan]:
-    """Return a plan for the nodes called `nodes`, or for all that do not stand by, and the job with
-    the number of frames per batch that was chosen for it."""
-    if job.saved is not None and job.saved.fits(nodes):
-        plan = job.planner.saved(job.saved)
-        check_latency(job.cluster, plan, fill_s(job.cluster, is_pushed=job.is_pushed))
-    else:
-        planner, plan, choice = job.planner.with_batch(progress, nodes, is_pushed=job.is_pushed)
-        job = replace(job, planner=planner, choice=choice)
-    progress.say(
-        f"planned ({plan.strategy}): {counted(len(plan.phases), 'phase')}, "
-        f"{counted(len(plan.channels), 'channel')}, "
-        f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
-        + _source(job, plan)
-    )
-    if job.request.save is not None:
-        _save(job.request.save, plan, job.planner, progress)
-    return job, plan
-
-
-def _source(job: _Job, plan: Plan) -> str:
-    """Return the origin of a plan's times, in words."""
-    if plan.times == "measured":
-        return "measured times"
-    used = {phase.device for phase in plan.phases}
-    known = used <= job.planner.facts.figures.keys()
-    return "what the boards have measured of themselves" if known else "estimates"
-
-
-def _save(folder: Path, plan: Plan, planner: Planner, progress: ProgressDisplay) -> None:
-    save_plan(folder, plan, planner.cluster.changed(batch=plan.batch))
-    show = _counting(progress, "cutting subnets")
-    cut_subnets(planner.planned, plan, folder / SUBNETS, show)
-    progress.say(f"saved in {folder}; launch {folder} runs it")
-
-
-def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
-    return lambda done, total: progress.update(stage, done, total)
-
-
-def _show(progress: ProgressDisplay, update: Update) -> None:
-    if not update.stage:
-        progress.say(update.text, update.level, update.nodes)
-    elif update.stage == "uploading":  # it counts bytes
-        progress.update("uploading (kB)", update.done // 1000, (update.total or 0) // 1000)
-    else:
-        progress.update(update.stage, update.done, update.total, update.text)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from launcher.config.pace import Overload
+from launcher.config.run import Overload
 
 Item = TypeVar("Item")
 
@@ -86,6 +86,19 @@ class OverloadQueue(Generic[Item]):
         if not has_place and self._on_drop is not None:
             self._on_drop(dropped)
         return True
+
+    def drop(self, item: Item) -> None:
+        """Count an item as offered and dropped."""
+        with self._changed:
+            self._offered += 1
+            self._dropped += 1
+        if self._on_drop is not None:
+            self._on_drop(item)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it accepts nothing more."""
+        return self._is_closed
 
     @property
     def _has_place(self) -> bool:

@@ -3,11 +3,11 @@
     source ─ reader ─► queue ─ feeder ─► cluster ─ collector ─► queue ─ delivery ─► sink
 
 Each of the four has a thread (a delivery for each sink), and passes its item on before it takes
-more. A frame is in flight from when the feeder takes it off the queue until the collector has put
-its result into the queues of all sinks. There are at most `in_flight` of them, and the feeder takes
-a frame only when there is a place: so a sink that blocks holds up the collector, then the feeder,
-and then frames wait or are dropped in the one queue where that is counted. Memory is bounded by the
-queues and `in_flight`.
+more. Feeder and collector are the two ends of a `StreamedResults`: a frame is in flight from when
+the feeder takes it off the queue until the collector has put its result into the queues of all
+sinks. There are at most `in_flight()` of them, so a sink that blocks holds up the collector, then
+the feeder, and then frames wait or are dropped in the one queue where that is counted. Memory is
+bounded by the queues and `in_flight`.
 
 The thread that calls `run` waits for the others. All events arrive in one queue (`SimpleQueue`,
 whose `put` a signal handler may call).
@@ -16,27 +16,27 @@ whose `put` a signal handler may call).
 from __future__ import annotations
 
 import queue
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 
 from launcher.clock import StreamClock
 from launcher.config.ends.sink import FrameResult
-from launcher.errors import BadInputError, LauncherError, RunFailedError
-from launcher.inputs.placement import ImagePlacement
-from launcher.run.runtime import Array
+from launcher.errors import BadInputError, LauncherError, RunFailedError, UnfitFrameError
+from launcher.inputs.fitting import ImagePlacement
+from launcher.results.journal.ranges import FrameSequence
+from launcher.results.sample import FrameSample
+from launcher.results.streamed import Streamed, latency_report
+from launcher.run.feed import Outputs, Withdrawal
+from launcher.run.runtime import Frame
+from launcher.run.streamed_results import StreamedResults, Submit
 from launcher.streaming.delivery import Delivery
 from launcher.streaming.reading import NumberedFrame, Reader
-from launcher.tasks.base import Task
+from launcher.tasks.opening import Task
+from launcher.threads import in_thread
 from launcher.view.frames import FINE_BOUNDS_S, Latencies
-
-Outputs: TypeAlias = dict[str, Array]
-
-Submit: TypeAlias = Callable[[Mapping[str, Array]], Future[Outputs]]
-"""Computes a frame's outputs; raises `LauncherError` if the inputs do not fit. Futures end when the
-cluster does."""
+from nodes.protocol.payload import Array
 
 STOPPING_S = 10.0
 """How long results in flight may take when the user stops a stream."""
@@ -47,16 +47,31 @@ CLOSING_S = 10.0
 JOIN_S = 5.0
 """How long threads may take to end."""
 
-TICK_S = 0.5
+TICK_S = 0.2
 """How often progress is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkEnds:
+    """The names of a network's inputs, and the task that fits images to it and decodes."""
+
+    inputs: Sequence[str] = ()
+    task: Task | None = None
+
+    @property
+    def only(self) -> str | None:
+        """The only input, which an array without a name is."""
+        return self.inputs[0] if len(self.inputs) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _InFlight:
     frame: NumberedFrame
-    image: Array | None
-    placement: ImagePlacement | None
-    outputs: Future[Outputs]
+    task: Task | None
+    image: Array | None = None
+    placement: ImagePlacement | None = None
+    inputs: Frame | None = None
+    """The network's inputs, if the frame's result is to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +98,17 @@ class SourceStream:
         reader: Reader,
         deliveries: Sequence[Delivery],
         *,
-        task: Task | None = None,
-        on_result: Callable[[FrameResult], None] | None = None,
+        network: Callable[[], NetworkEnds] = NetworkEnds,
+        on_result: Callable[[FrameResult], None] = lambda _: None,
+        on_lost: Callable[[int], None] = lambda _: None,
+        sample: FrameSample | None = None,
         clock: StreamClock | None = None,
     ) -> None:
-        """`task` fits images and decodes; `on_result` is called for each result, in a thread."""
+        """`network` is called for each frame, and returns what the frame is fitted to.
+
+        `on_result` is called for each result, and `on_lost` for each frame that was dropped or
+        refused, in one thread. The inputs of frames that `sample` wants are kept for it.
+        """
         self.reader = reader
         self.deliveries = tuple(deliveries)
         self.latencies = Latencies(FINE_BOUNDS_S)
@@ -102,14 +123,16 @@ class SourceStream:
         """Whether the user has stopped the stream."""
         self.is_given_up = False
         """Whether results in flight were abandoned."""
-        self._task = task
+        self._network = network
         self._on_result = on_result
+        self._on_lost = on_lost
+        self._sample = sample
         self._clock = clock or StreamClock()
         self._keeps_image = any(delivery.needs_image for delivery in deliveries)
         self._events: queue.SimpleQueue[_Ended | _Stop] = queue.SimpleQueue()
-        self._in_flight: queue.SimpleQueue[_InFlight | None] = queue.SimpleQueue()
-        self._abandoned = threading.Event()
-        self._threads: dict[str, threading.Thread] = {}
+        self._in_flight: deque[_InFlight] = deque()
+        self._results: StreamedResults[Frame] | None = None
+        self._threads: dict[str, Future[None]] = {}
 
     def __enter__(self) -> SourceStream:
         return self
@@ -119,8 +142,9 @@ class SourceStream:
         if not self._threads:  # nobody else closes them
             for delivery in self.deliveries:
                 delivery.run()
-        for thread in self._threads.values():
-            thread.join(JOIN_S)
+        wait(self._threads.values(), JOIN_S)
+        if self._results is not None:
+            self._results.join(JOIN_S)
 
     def stop(self) -> None:
         """Read no more frames, and end once results in flight are delivered, within a bound.
@@ -133,22 +157,51 @@ class SourceStream:
         """End the stream if the cluster has ended (`LiveCluster.ended`) before it."""
         self._events.put(_Ended("cluster", ended.exception()))
 
-    def run(self, submit: Submit, in_flight: int, show: Callable[[], None] | None = None) -> None:
+    def run(
+        self,
+        submit: Submit[Frame],
+        in_flight: Callable[[], int],
+        show: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
         """Stream until the source ends, or `stop`; `show` is called from time to time.
 
-        Raises the first error of any part: `BadInputError` only if there was no result. If the
-        source ends by an error, or a frame does not fit, frames read before are delivered first.
+        `submit` raises `UnfitFrameError` for inputs that do not fit, which are left out and
+        counted, and its futures end when the cluster does. `on_end` is called in a thread once no
+        more frames are submitted.
+
+        Raises the first error of any part: `BadInputError` only if there was no result. Unless a
+        sink has failed, the results that came, and of a source that ends by an error those of the
+        frames before, are delivered first.
         """
-        self._places = threading.Semaphore(in_flight)
+        frames = self._fitted(on_end)
+        self._results = results = StreamedResults(self._submitting(submit), frames, in_flight)
         self._start("reader", self.reader.run)
-        self._start("feeder", lambda: self._feed(submit))
-        self._start("collector", self._collect)
+        self._start("collector", lambda: self._collect(results))
         for number, delivery in enumerate(self.deliveries):
             self._start(f"sink {number}", delivery.run)
         try:
-            self._supervise(show or (lambda: None))
+            self._supervise(show)
         finally:
             self._abandon()
+
+    def counts(self, in_flight: int, signal: int | None, asked: int | None) -> Streamed:
+        """Return what became of the frames, once the stream has ended."""
+        queued, unread = self.reader.frames.counts, self.reader.unread
+        ended_s, began_s = self.ended_s, self.began_s
+        return Streamed(
+            read=queued.offered + unread,
+            dropped=queued.dropped,
+            refused=self.reader.refused,
+            results=self.results,
+            seconds=0.0 if ended_s is None or began_s is None else ended_s - began_s,
+            latency=latency_report(self.latencies),
+            in_flight=in_flight,
+            gaps=self.reader.gaps,
+            sinks=tuple(delivery.report() for delivery in self.deliveries),
+            signal=signal,
+            asked=asked,
+        )
 
     # ------------------------------------------------------------ the thread that calls
 
@@ -170,20 +223,27 @@ class SourceStream:
                     ended_by = ended_by or error
                     running.discard(thread)
                     self.reader.stop()
-                case _Ended(_, BaseException() as error):
-                    raise self._after_results(error)
-                case _Ended("collector"):
+                case _Ended("cluster", BaseException() as error):  # after the results that came
+                    ended_by = ended_by or error
+                    self.reader.stop()
+                    closing = {"collector": _Closing(lambda: self.results, self._abandon, now_s)}
+                case _Ended("collector", error):  # sinks have the results that came
+                    ended_by = ended_by or error
                     running.discard("collector")
                     closing = self._close(now_s)
+                    if error is not None:
+                        self.reader.stop()
+                case _Ended(_, BaseException() as error):
+                    raise self._after_results(error)
                 case _Ended(thread):
                     running.discard(thread)
                 case _Stop() if not self.is_stopped:
                     self.is_stopped = True
                     stop_by_s = now_s + STOPPING_S
                     self.reader.stop()
-            for name, end in closing.items():
-                if name in running and end.hangs(now_s):
-                    running.discard(name)
+            running -= {
+                name for name, end in closing.items() if name in running and end.hangs(now_s)
+            }
             if stop_by_s is not None and now_s >= stop_by_s:
                 self.is_given_up = True
                 break
@@ -209,28 +269,22 @@ class SourceStream:
 
     def _abandon(self) -> None:
         """Let every thread end as soon as it can."""
-        self._abandoned.set()
         self.reader.stop()
         self.reader.frames.abandon()
         for delivery in self.deliveries:
             delivery.abandon()
-        if self._threads:
-            self._places.release()
+        if self._results is not None:
+            self._results.close()
 
     # ------------------------------------------------------------ the other threads
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
-        def run() -> None:
-            error: BaseException | None = None
-            try:
-                work()
-            except BaseException as failed:  # noqa: BLE001 - a plugin's, which must reach the user
-                error = self._named(name, failed)
-            self._events.put(_Ended(name, error))
+        def ended(thread: Future[None]) -> None:
+            error = thread.exception()  # a plugin's may be any, and must reach the user
+            self._events.put(_Ended(name, None if error is None else self._named(name, error)))
 
-        thread = threading.Thread(target=run, name=f"csdf-edge {name}", daemon=True)
-        self._threads[name] = thread
-        thread.start()
+        self._threads[name] = in_thread(work, name)
+        self._threads[name].add_done_callback(ended)
 
     def _named(self, thread: str, error: BaseException) -> BaseException:
         """Return an error of a thread as one that names its origin."""
@@ -241,58 +295,83 @@ class SourceStream:
             subject = self.deliveries[int(thread.removeprefix("sink "))].description
             if isinstance(error, BrokenPipeError):  # standard output no longer has a reader
                 return error
-        if isinstance(error, LauncherError):
+        if isinstance(error, LauncherError) or thread == "collector":
             return error
         if isinstance(error, OSError) and error.strerror:
             return _caused(f"{subject}: {error.strerror}", error)
         return _caused(f"{subject}: {type(error).__name__}: {error}", error)
 
-    def _feed(self, submit: Submit) -> None:
+    def _fitted(self, on_end: Callable[[], None]) -> Iterator[Frame]:
+        """Take frames off the queue, and yield the network's inputs, in the feeder's thread."""
         try:
-            while self._has_place() and (frame := self.reader.frames.take()) is not None:
+            while (frame := self.reader.frames.take()) is not None:
                 if self.began_s is None:
                     self.began_s = frame.read_s
-                self._in_flight.put(self._submitted(frame, submit))
+                network, late = self._network(), frame.frame.load
+                data = frame.frame.data if late is None else late()
+                inputs: Frame
+                if isinstance(data, Mapping):
+                    inputs, each = data, _InFlight(frame, network.task)
+                    if network.only is not None and set(data) == {""}:
+                        inputs = {network.only: data[""]}
+                elif network.task is None:
+                    raise BadInputError(
+                        f"{self.reader.source.description} gives images, which only a network "
+                        "with one input of an image's shape takes"
+                    )
+                else:
+                    inputs, placement = network.task.prepare(data)
+                    image = data if self._keeps_image else None
+                    each = _InFlight(frame, network.task, image, placement)
+                if self._sample is not None and self._sample.wants(frame.index):
+                    each = replace(each, inputs=inputs)
+                self._in_flight.append(each)
+                yield inputs
         finally:
-            self._in_flight.put(None)
+            on_end()
 
-    def _has_place(self) -> bool:
-        self._places.acquire()
-        return not self._abandoned.is_set()
+    def _submitting(self, submit: Submit[Frame]) -> Submit[Frame]:
+        """Return `submit` for the feeder's thread, which leaves out frames that do not fit."""
 
-    def _submitted(self, frame: NumberedFrame, submit: Submit) -> _InFlight:
-        data = frame.frame.data
-        if isinstance(data, Mapping):
-            return _InFlight(frame, None, None, submit(data))
-        if self._task is None:
-            raise BadInputError(
-                f"{self.reader.source.description} gives images, which only a network with one "
-                "input of an image's shape takes"
-            )
-        inputs, placement = self._task.prepare(data)
-        return _InFlight(frame, data if self._keeps_image else None, placement, submit(inputs))
-
-    def _collect(self) -> None:
-        while (each := self._in_flight.get()) is not None:
+        def submitted(frame: Frame, *, withdrawal: Withdrawal) -> Future[Outputs] | None:
             try:
-                outputs = each.outputs.result()
-            except CancelledError:
-                if self._abandoned.is_set():
+                return submit(frame, withdrawal=withdrawal)
+            except UnfitFrameError as error:
+                self.reader.leave_out(self._in_flight.pop().frame, error)
+                return None
+
+        return submitted
+
+    def _collect(self, results: StreamedResults[Frame]) -> None:
+        try:
+            while (outputs := results.next()) is not None:
+                if not self._took(self._in_flight.popleft(), outputs):
                     return
+        except BaseException as error:
+            if error is not results.error:
                 raise
-            self.ended_s = self._clock.now_s()
-            self.latencies.add(self.ended_s - each.frame.read_s)
-            self.results += 1
-            result = self._result(each, outputs)
-            if self._on_result is not None:
-                self._on_result(result)
-            if not all(d.put(result, each.frame.read_s) for d in self.deliveries):
-                return
-            self._places.release()
+            self._events.put(_Ended("feeder", self._named("feeder", error)))
+        self._note_lost()
+
+    def _took(self, each: _InFlight, outputs: Outputs) -> bool:
+        """Hand over a result; False once a sink takes no more."""
+        self.ended_s = self._clock.now_s()
+        self.latencies.add(self.ended_s - each.frame.read_s)
+        self.results += 1
+        self._note_lost()
+        result = self._result(each, outputs)
+        if self._sample is not None and each.inputs is not None:
+            self._sample.add(each.frame.index, each.inputs)
+        self._on_result(result)
+        return all(d.put(result, each.frame.read_s) for d in self.deliveries)
+
+    def _note_lost(self) -> None:
+        for number in FrameSequence(self.reader.take_lost()):
+            self._on_lost(number)
 
     def _result(self, each: _InFlight, outputs: Outputs) -> FrameResult:
         frame = each.frame.frame
-        predictions = None if self._task is None else self._task.decode(outputs, each.placement)
+        predictions = None if each.task is None else each.task.decode(outputs, each.placement)
         return FrameResult(
             index=each.frame.index,
             taken_s=frame.taken_s,

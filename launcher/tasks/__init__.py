@@ -1,1 +1,1 @@
-"""Fit images to a network, and decode its outputs (`launcher.tasks.base`)."""
+"""Fit images to a network, and decode its outputs (`launcher.tasks.opening`)."""

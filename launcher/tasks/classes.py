@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cnn.network import Network
+from cnn.network import Network, Tensor
 from launcher.config.units import brief
 from launcher.errors import BadInputError
 from launcher.files import read_small
-from launcher.tasks.base import Array
+from nodes.protocol.payload import Array
 
 _CLASS = re.compile("[0-9]{1,18}")
 
@@ -30,20 +30,20 @@ class Guess:
 
 
 def is_classifier(network: Network) -> bool:
-    """Whether the network has one floating-point output that is one score per class.
+    """Whether the network has one output, which is one score per class."""
+    return len(network.outputs) == 1 and is_score_per_class(network.tensors[network.outputs[0]])
+
+
+def is_score_per_class(tensor: Tensor) -> bool:
+    """Whether an output is one floating-point score per class.
 
     Shapes are such as [1, 1000], [1, 1000, 1, 1] or [1000]: one axis is longer than 1, and the
     batch is 1.
     """
-    if len(network.outputs) != 1:
-        return False
-    tensor = network.tensors[network.outputs[0]]
-    if tensor.varies:
-        return False
-    significant = [length for length in tensor.shape if length > 1]
+    long = [length for length in tensor.shape if length > 1]
     batch_is_one = len(tensor.shape) < 2 or tensor.shape[0] == 1
-    floating = np.issubdtype(np.dtype(tensor.dtype), np.floating)
-    return bool(floating and batch_is_one and len(significant) == 1)
+    is_float = np.dtype(tensor.dtype).kind == "f"
+    return is_float and not tensor.varies and batch_is_one and len(long) == 1
 
 
 def top_classes(output: Array, count: int) -> tuple[Guess, ...]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from launcher.config.ends.sink import Predictions
 from launcher.errors import RunFailedError
-from launcher.inputs.placement import ImagePlacement
-from launcher.tasks.base import Array
+from launcher.inputs.fitting import ImagePlacement
 from launcher.tasks.classes import top_classes
 from launcher.tasks.heads import Candidates, Head, read
 from launcher.tasks.masks import classes_in_source, mask_in
@@ -26,6 +25,7 @@ from launcher.tasks.predictions import (
     ScoredClass,
     name_of,
 )
+from nodes.protocol.payload import Array
 
 MOST_MASK_PIXELS = 1 << 26
 """Pixels of all masks of an image, eight times those of a 4K frame; the best objects get theirs."""

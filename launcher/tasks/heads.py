@@ -29,7 +29,7 @@ from typing import Protocol
 import numpy as np
 
 from launcher.errors import RunFailedError
-from launcher.tasks.base import Array
+from nodes.protocol.payload import Array
 
 MOST_CANDIDATES = 10_000
 """Candidates that are examined, those of the best scores; a YOLO of 640 × 640 pixels has 8400."""
@@ -153,7 +153,9 @@ class PriorsHead:
         boxes = read(outputs, self.boxes, (1, None, 4))[0]
         scores = read(outputs, self.scores, (1, len(boxes), None))[0]
         if scores.shape[1] < 2:
-            raise RunFailedError(f"the output {self.scores!r} has no class beside the background")
+            raise RunFailedError(
+                f"the output {self.scores!r} has no class other than the background"
+            )
         best = scores[:, 1:].max(axis=1)
         kept = best_indices(best, confidence)
         classes = scores[kept, 1:].argmax(axis=1) + 1

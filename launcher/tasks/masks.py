@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from launcher.inputs.placement import ImagePlacement
-from launcher.tasks.base import Array
+from launcher.inputs.fitting import ImagePlacement
 from launcher.tasks.predictions import NO_CLASS, ObjectMask
+from nodes.protocol.payload import Array
 
 _BLOCK_PIXELS = 1 << 16
 """Pixels of a mask that are computed at a time, so that they stay in the processor's cache."""

@@ -1,8 +1,8 @@
 """Reads what exporters write into a model's metadata: its task, its classes and its key points.
 
-ultralytics writes `task`, `names`, `kpt_shape` and `head` as Python literals. A model comes from
-anywhere, so that a text is compared with a grammar without nesting, and bounded, before Python
-parses it; what does not fit counts as not written.
+ultralytics writes `task`, `names`, `kpt_shape`, `imgsz` and `head` as Python literals. A model
+comes from anywhere, so that a text is compared with a grammar without nesting, and bounded, before
+Python parses it; what does not fit counts as not written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from cnn.reading.inputs import image_size
 
 LONGEST_TEXT = 1 << 20
 """Characters of an entry that are read."""
@@ -37,6 +39,8 @@ class ModelFacts:
     names: tuple[str, ...] = ()
     points: tuple[int, int] | None = None
     """How many key points an object has, and the values of each: 2, or 3 with a score."""
+    size: tuple[int, int] | None = None
+    """The height and width of the images that the exporter had in mind."""
     is_ultralytics: bool = False
 
 
@@ -48,6 +52,7 @@ def model_facts(metadata: Mapping[str, str]) -> ModelFacts:
         head=short.get("head", "").strip()[:LONGEST_NAME],
         names=_names(short.get("names", "")),
         points=_points(short.get("kpt_shape", "")),
+        size=image_size(short.get("imgsz", "")),
         is_ultralytics=short.get("author", "") == "Ultralytics",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from launcher.tasks.base import Array
+from nodes.protocol.payload import Array
 
 NO_CLASS = 65_535
 """The number in a `ClassMap` of pixels that the network did not see."""

@@ -1,8 +1,9 @@
 """Chooses the decoder of a network: by `cluster.yaml`, else by the model itself.
 
-Without the key `task` only two signs count: metadata that name a task, and a classifier's output.
-Shapes alone do not prove that a network finds boxes, so the form of boxes is recognised by shapes
-only where a task that finds them is known.
+Without the key `task` three signs count: metadata that name a task, a classifier's output, and
+outputs of a form that only detectors have. Few forms prove that much: a row for each cell of YOLO's
+grids, and the lists of torchvision's and TensorFlow's detectors. Other forms of boxes are
+recognised only where a task that finds boxes is known.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ import numpy as np
 from cnn.network import Tensor
 from launcher.config.task import HeadName, TaskConfig, TaskKind
 from launcher.errors import BadInputError, shortened
+from launcher.tasks.classes import is_score_per_class
 from launcher.tasks.decoders import ClassDecoder, Decoder, MapDecoder, ObjectDecoder
 from launcher.tasks.heads import EndToEndHead, GridHead, Head, ListHead, PriorsHead
 from launcher.tasks.metadata import ModelFacts
+
+USUAL_OVERLAP, ULTRALYTICS_OVERLAP = 0.45, 0.7
+"""The largest overlap of two objects that are kept: of the YOLO repositories, and of the package
+ultralytics."""
 
 USUAL_POINTS = (17, 3)
 """COCO's key points of a person."""
@@ -27,6 +33,12 @@ MOST_FINAL_ROWS = 1000
 """Up to this many rows [1, N, 6] are boxes that the network has chosen itself; YOLOv5 with one
 class has the same rows, and at least 1575 of them from 160 × 160 pixels on.
 """
+
+YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
+"""The pixels per cell of the grids of YOLO networks: usual ones, the large, fine and tiny ones."""
+
+YOLOV5_ANCHORS = 3
+"""Boxes of each cell in YOLOv5 and v7."""
 
 RT_DETR = "RTDETRDecoder"
 """The metadata's name of RT-DETR's head."""
@@ -70,12 +82,17 @@ class Recognition:
             self._head(task.head, kind, extras),
             self.size,
             task.confidence,
-            task.overlap,
+            self._overlap(task),
             task.most,
             self.names,
             points,
             prototypes.name if prototypes is not None else "",
         )
+
+    def _overlap(self, task: TaskConfig) -> float:
+        if task.overlap is not None:
+            return task.overlap
+        return ULTRALYTICS_OVERLAP if self.facts.is_ultralytics else USUAL_OVERLAP
 
     def kind(self, task: TaskConfig) -> TaskKind:
         """Return what the network finds; raises `BadInputError` if that is not known."""
@@ -85,12 +102,43 @@ class Recognition:
         if stated is not None and stated not in ("auto", "none"):
             known: TaskKind = stated
             return known
-        if any(map(_is_classifying, self.outputs)) and len(self.outputs) == 1:
+        if any(map(is_score_per_class, self.outputs)) and len(self.outputs) == 1:
             return "classify"
+        if (form := self._kind_by_form()) is not None:
+            return form
         raise BadInputError(
             f"the model does not say what its outputs mean ({self._shown}); write one of "
             f"{', '.join(kind for kind in get_args(TaskKind) if kind != 'auto')}"
         )
+
+    def _kind_by_form(self) -> TaskKind | None:
+        """Return what outputs of a form that only detectors have find; None for other forms."""
+        if self._tensorflow(0) is not None or self._torchvision(0) is not None:
+            return "detect"
+        tensor = self._alone()
+        if tensor is None:
+            return None
+        width, height = self.size
+        cells = {
+            sum((width // stride) * (height // stride) for stride in strides)
+            for strides in YOLO_STRIDES
+            if width % strides[-1] == height % strides[-1] == 0
+        }
+        _, first, last = tensor.shape
+        masks = [one for one in self.outputs if _is_float(one) and len(one.shape) == 4]
+        extras = masks[0].shape[1] if masks else 0
+        if last in cells:
+            classes = first - 4 - extras
+        elif first % YOLOV5_ANCHORS == 0 and first // YOLOV5_ANCHORS in cells:
+            classes = last - 5 - extras
+        else:
+            return None
+        # 17 key points and one class have the form of 52 classes.
+        is_pose = not extras and classes == 1 + USUAL_POINTS[0] * USUAL_POINTS[1]
+        names = len(self.facts.names)
+        if classes < 1 or (classes != names if names else is_pose):
+            return None
+        return "segment" if extras else "detect"
 
     @property
     def _shown(self) -> str:
@@ -103,7 +151,7 @@ class Recognition:
 
     def _classifying(self) -> Tensor:
         for tensor in self.outputs:
-            if _is_classifying(tensor):
+            if is_score_per_class(tensor):
                 return tensor
         raise BadInputError(f"classify needs an output with one score per class, not {self._shown}")
 
@@ -122,8 +170,8 @@ class Recognition:
             if _is_float(tensor) and len(tensor.shape) == 4 and tensor.shape[0] == 1:
                 return tensor
         raise BadInputError(
-            "segment needs an output [1, M, height, width] with masks' prototypes beside the "
-            f"boxes, as YOLO has it, not {self._shown}; for classes of pixels write semantic"
+            "segment needs an output [1, M, height, width] with masks' prototypes in addition to "
+            f"the boxes, as in YOLO, not {self._shown}; for classes of pixels write semantic"
         )
 
     def _head(self, name: HeadName, kind: str, extras: int) -> Head:
@@ -259,13 +307,6 @@ class Recognition:
 
 def _is_float(tensor: Tensor) -> bool:
     return np.dtype(tensor.dtype).kind == "f"
-
-
-def _is_classifying(tensor: Tensor) -> bool:
-    """Whether an output is one floating-point score per class."""
-    long = [length for length in tensor.shape if length > 1]
-    batch_is_one = len(tensor.shape) < 2 or tensor.shape[0] == 1
-    return _is_float(tensor) and not tensor.varies and batch_is_one and len(long) == 1
 
 
 def _class_axis(tensor: Tensor, size: tuple[int, int]) -> tuple[int | None] | None:

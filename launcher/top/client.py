@@ -51,8 +51,8 @@ class ViewClient:
         status, body = self._get()
         if status == 401:
             raise BadInputError(
-                f"{self.url}: the server wants a token; give the right one as CSDF_EDGE_TOKEN or "
-                "by --token"
+                f"{self.url}: the server requires a token; give the right one as CSDF_EDGE_TOKEN "
+                "or by --token"
             )
         if status == 404:
             raise BadInputError(f"{self.url}: this server has no views of runs")

@@ -58,7 +58,8 @@ def screen(
 
     `problem` says why the server does not answer; the figures are then old.
     """
-    head = [_ends(f"csdf-edge top  {url}", _place(place), width, "bold")]
+    number = f"run {place[0]} of {place[1]}" if place[1] > 1 else ""
+    head = [_ends(f"csdf-edge top  {url}", number, width, "bold")]
     if problem:
         head.append(_line("!!", f"{problem}; trying again each second", COLOURS[Mark.ERROR]))
     if run is None:
@@ -81,10 +82,6 @@ def screen(
 def whole(run: ShownRun, width: int, style: Style) -> list[Text]:
     """Return all lines of a run, for an output that does not scroll."""
     return [_fitted(row, width, style) for row in (*_head(run), *_body(run, width))]
-
-
-def _place(place: tuple[int, int]) -> str:
-    return f"run {place[0]} of {place[1]}" if place[1] > 1 else ""
 
 
 def _line(sign: str, text: str, style: str = "") -> Text:

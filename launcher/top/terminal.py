@@ -6,7 +6,6 @@ import os
 import select
 import sys
 import termios
-import threading
 import tty
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from launcher.errors import RunFailedError
+from launcher.threads import Repeated
 from launcher.top.client import ViewClient
 from launcher.top.screen import Style
 from launcher.top.watching import Event, Key, NotAnswered, Viewed, Watching
@@ -47,9 +47,9 @@ def style_of(console: Console) -> Style:
 def watch(client: ViewClient, console: Console) -> None:
     """Show the server's runs until the user quits; raises `BadInputError` for what cannot pass."""
     state, page_lines = Watching(client.url), 1
-    style = style_of(console)
+    style, answers = style_of(console), _Answers(client)
     with (
-        _Asking(client) as asking,
+        answers.asked(),
         _keys_at_once(sys.stdin.fileno()) as keyboard,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
@@ -57,10 +57,10 @@ def watch(client: ViewClient, console: Console) -> None:
             drawn = state.shows(console.width, console.height, style)
             state, page_lines = state.settled(drawn.first_line), drawn.page_lines
             live.update(Group(*drawn.rows), refresh=True)
-            readable, _, _ = select.select([asking.descriptor, keyboard], [], [])
+            readable, _, _ = select.select([answers.descriptor, keyboard], [], [])
             events: list[Event] = []
-            if asking.descriptor in readable:
-                events += asking.answers()
+            if answers.descriptor in readable:
+                events += answers.take()
             if keyboard in readable:
                 events += _keys(os.read(keyboard, 1024))
             for event in events:
@@ -96,24 +96,19 @@ def _usual(sequence: bytes, data: bytes) -> bytes:
     return sequence.replace(b"[", b"O", 1) if data[1:2] == b"O" else sequence
 
 
-class _Asking:
-    """A thread that asks the server, a second after each answer; `descriptor` is readable then."""
+class _Answers:
+    """The server's answers to a thread that asks it; `descriptor` is readable after each."""
 
     def __init__(self, client: ViewClient) -> None:
         self._client = client
         self._answers: deque[Event | BaseException] = deque(maxlen=4)
-        self._ended = threading.Event()
         self.descriptor, self._bell = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="csdf-edge top", daemon=True)
 
-    def __enter__(self) -> _Asking:
-        self._thread.start()
-        return self
+    def asked(self) -> Repeated:
+        """Ask the server while the context lasts, a second after each answer."""
+        return Repeated(self._ask, lambda: EVERY_S, "top", patience_s=0.0)
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()  # it may wait for an answer, and ends with the process then
-
-    def answers(self) -> Iterator[Event]:
+    def take(self) -> Iterator[Event]:
         """Return what came; raises what the thread raised, a `BadInputError` usually."""
         os.read(self.descriptor, 64)
         while self._answers:
@@ -122,12 +117,10 @@ class _Asking:
                 raise answer
             yield answer
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._answers.append(self._answer())
-            with suppress(OSError):
-                os.write(self._bell, b"!")
-            self._ended.wait(EVERY_S)
+    def _ask(self) -> None:
+        self._answers.append(self._answer())
+        with suppress(OSError):
+            os.write(self._bell, b"!")
 
     def _answer(self) -> Event | BaseException:
         try:

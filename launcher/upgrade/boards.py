@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.config.cluster import SSH, NodeConfig
 from launcher.config.load import Cluster
+from launcher.config.node import SSH, NodeConfig
 from launcher.errors import BadInputError
 from nodes.protocol.addresses import host_of
 

@@ -22,9 +22,9 @@ from typing import TypeAlias
 class UpgradeStep(Enum):
     """A step of a board's upgrade; the value describes it in a report."""
 
-    LOOK = "look at it"
+    LOOK = "examine it"
     COPY = "copy the wheel"
-    BUILD = "install it beside the present version"
+    BUILD = "install it next to the present version"
     TRY = "try it"
     SWITCH = "switch"
     RESTART = "restart the agent"
@@ -61,11 +61,6 @@ _ON_FAILURE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """The upgrade begins."""
-
-
-@dataclass(frozen=True, slots=True)
 class StepSucceeded:
     """A step has succeeded; `is_upgraded`: LOOK found the new version on the board already."""
 
@@ -83,7 +78,7 @@ class StepFailed:
     reason: str
 
 
-Event: TypeAlias = Begun | StepSucceeded | StepFailed
+Event: TypeAlias = StepSucceeded | StepFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +131,13 @@ class Upgrade:
     _upgraded: list[str] = field(default_factory=list)
     _failure: StepFailed | None = None
 
+    def begin(self) -> list[Action]:
+        """Return the first actions: all boards are examined."""
+        return [Perform(board, UpgradeStep.LOOK) for board in self.boards]
+
     def handle(self, event: Event) -> list[Action]:
         """Return the actions that follow from an event."""
         match event:
-            case Begun():
-                return [Perform(board, UpgradeStep.LOOK) for board in self.boards]
             case StepSucceeded(_, UpgradeStep.LOOK) | StepFailed(_, UpgradeStep.LOOK):
                 return self._looked(event)
             case StepSucceeded():

@@ -14,7 +14,6 @@ from launcher.errors import BadInputError, LauncherError
 from launcher.progress import Say
 from launcher.upgrade.boards import SshBoard
 from launcher.upgrade.core import (
-    Begun,
     Event,
     Perform,
     StepFailed,
@@ -67,14 +66,16 @@ async def upgrade(boards: Sequence[SshBoard], settings: UpgradeSettings, say: Sa
     by_name = {board.name: board for board in boards}
     core = Upgrade(tuple(by_name))
     performer = _Performer(by_name, settings, say)
-    events: deque[Event] = deque([Begun()])
+    events: deque[Event] = deque()
+    actions = core.begin()
     while True:
         performs: list[Perform] = []
-        for action in core.handle(events.popleft()):
+        for action in actions:
             if isinstance(action, UpgradeEnded):
                 return action
             performs.append(action)
         events.extend(await asyncio.gather(*(performer.perform(each) for each in performs)))
+        actions = core.handle(events.popleft())
 
 
 class _Performer:
@@ -116,11 +117,11 @@ class _Performer:
             former = (await shell.run(layout.look(), SHORT_S)).strip()
         except BoardError as error:
             raise BoardError(
-                f"{layout.current} is not there; install the agent once as deploy/README.md says "
-                f"({error})"
+                f"{layout.current} does not exist; install the agent once as deploy/README.md "
+                f"says ({error})"
             ) from error
         if not is_version(former):
-            raise BoardError(f"{layout.current} names {former!r}, and not versions/VERSION-DIGEST")
+            raise BoardError(f"{layout.current} points to {former!r}, not to versions/…")
         may_write = await shell.succeeds(("test", "-w", str(layout.prefix)), SHORT_S)
         looked = _Looked(former, as_root=not may_write)
         if looked.as_root and not await shell.succeeds(("sudo", "-n", "true"), SHORT_S):

@@ -89,7 +89,7 @@ async def connected(target: SshTarget) -> AsyncIterator[asyncssh.SSHClientConnec
             f"{_shown(target)}`) or load it into your ssh agent"
         ) from error
     except (asyncssh.Error, OSError, ValueError) as error:
-        raise BoardError(f"ssh does not reach {target.host}: {reason(error)}") from error
+        raise BoardError(f"ssh cannot reach {target.host}: {reason(error)}") from error
     async with connection:
         yield connection
 

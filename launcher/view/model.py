@@ -94,29 +94,35 @@ class EventView:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    """The parts that only the run's thread knows: the run's state, its plan and its nodes."""
+
+    state: str = "preparing"
+    """A `RunState`'s name, in lower case."""
+    epoch: int = 0
+    strategy: str = ""
+    batch: int = 1
+    predicted_rate: float = 0.0
+    """Frames per second, as predicted for the present plan."""
+    recoveries_total: int = 0
+    nodes: tuple[NodeView, ...] = ()
+    channels: tuple[ChannelView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView(RunSnapshot):
     """One run at one moment."""
 
     taken_s: float
     started_s: float
-    state: str
-    """A `RunState`'s name, in lower case."""
-    epoch: int
     models: tuple[str, ...]
-    strategy: str
-    batch: int
-    predicted_rate: float
-    """Frames per second, as predicted for the present plan."""
     rate: float
     """Frames per second over the last ten seconds."""
     frames_total: int
     dropped_total: int
-    recoveries_total: int
     in_flight: int
     latency: LatencyView
-    nodes: tuple[NodeView, ...]
-    channels: tuple[ChannelView, ...]
     events: tuple[EventView, ...] = ()
     """The last ones, oldest first; at most 100."""
     versions: tuple[str, ...] = ()

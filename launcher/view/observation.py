@@ -2,7 +2,7 @@
 
 A request wakes the run's thread, which alone knows the states of nodes and channels. That thread
 asks the agents for their statistics, at most once per second, and publishes what it knows
-(`RunParts`) once they have answered or `ANSWER_S` have passed; the viewing thread waits for that.
+(`RunSnapshot`) once they have answered or `ANSWER_S` have passed; the viewing thread waits for it.
 Counts of frames are read at once, from the feeds. Nothing is asked or made while nobody views the
 run.
 """
@@ -13,11 +13,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from launcher.clock import now_s
 from launcher.view.frames import FrameFigures, total
-from launcher.view.model import ChannelView, EventView, NodeView, RunView
+from launcher.view.model import EventView, RunSnapshot, RunView
 
 ANSWER_S = 0.2
 """How long agents may take to send their statistics before the view is made without them."""
@@ -26,20 +26,6 @@ LOOK_S = 2 * ANSWER_S
 """How long a viewer waits for the run's thread, which may be in a call of the user's code."""
 
 MOST_EVENTS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RunParts:
-    """The parts that only the run's thread knows: the run's state, its plan and its nodes."""
-
-    state: str = "preparing"
-    epoch: int = 0
-    strategy: str = ""
-    batch: int = 1
-    predicted_rate: float = 0.0
-    recoveries: int = 0
-    nodes: tuple[NodeView, ...] = ()
-    channels: tuple[ChannelView, ...] = ()
 
 
 @dataclass
@@ -58,7 +44,7 @@ class Observation:
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
-        self._parts = RunParts()
+        self._parts = RunSnapshot()
         self._published = 0
         self._descriptor: int | None = None
         self._is_asked = False
@@ -81,24 +67,17 @@ class Observation:
             parts, events = self._parts, tuple(self._events)
         frames = total(read() for read in self.figures)
         return RunView(
+            **{each.name: getattr(parts, each.name) for each in fields(parts)},
             taken_s=now_s(),
             started_s=self.started_s,
             run=self.run,
-            state=parts.state,
-            epoch=parts.epoch,
             models=tuple(self.models),
             versions=tuple(self.versions),
-            strategy=parts.strategy,
-            batch=parts.batch,
-            predicted_rate=parts.predicted_rate,
             rate=frames.rate,
             frames_total=frames.results,
             dropped_total=sum(count() for count in self._drops),
-            recoveries_total=parts.recoveries,
             in_flight=frames.in_flight,
             latency=frames.latency,
-            nodes=parts.nodes,
-            channels=parts.channels,
             events=events,
         )
 
@@ -114,7 +93,7 @@ class Observation:
 
     # ------------------------------------------------------------ the run's thread
 
-    def begin(self, parts: RunParts) -> int:
+    def begin(self, parts: RunSnapshot) -> int:
         """Begin to answer viewers; return a descriptor that is readable when one asks."""
         with self._changed:
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -127,7 +106,7 @@ class Observation:
             if self._descriptor is not None:
                 os.eventfd_read(self._descriptor)
 
-    def publish(self, parts: RunParts) -> None:
+    def publish(self, parts: RunSnapshot) -> None:
         """Answer all requests so far."""
         with self._changed:
             self._is_asked = False
@@ -135,7 +114,7 @@ class Observation:
             self._published += 1
             self._changed.notify_all()
 
-    def end(self, parts: RunParts) -> None:
+    def end(self, parts: RunSnapshot) -> None:
         """Answer all later requests with these last `parts`."""
         with self._changed:
             self._parts = parts

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from launcher.errors import reason
 from launcher.logs import log_line
+from launcher.threads import Repeated
 from launcher.view.history import History, Sample, sample_of
 from launcher.view.model import RunView
 
@@ -32,52 +33,37 @@ SHORTEST_S, LONGEST_S = 0.25, 4.0
 """How often a whole run is sampled: often at first, since it may be a short one."""
 
 
-class Sampler:
-    """Takes views and keeps them while its context lasts, every `every_s()` seconds.
+def sampling(
+    take: Callable[[], Sequence[RunView]],
+    keep: Callable[[RunView], None],
+    every_s: Callable[[], float],
+) -> Repeated:
+    """Take views and keep them while the context lasts, every `every_s()` seconds.
 
     A sample that fails is logged, once if the next ones fail the same way, and does not end the
     others.
     """
+    last = ""
 
-    def __init__(
-        self,
-        take: Callable[[], Sequence[RunView]],
-        keep: Callable[[RunView], None],
-        every_s: Callable[[], float],
-    ) -> None:
-        self._take = take
-        self._keep = keep
-        self._every_s = every_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="csdf-edge sampler", daemon=True)
+    def sample() -> None:
+        nonlocal last
+        try:
+            for view in take():
+                keep(view)
+        except BaseException as error:  # noqa: BLE001 - the next sample may find what this could not
+            failed = f"sampling the run failed: {type(error).__name__}: {reason(error)}"
+            if failed != last:
+                log_line(failed, "warning")
+            last = failed
 
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        last = ""
-        while not self._ended.is_set():
-            try:
-                for view in self._take():
-                    self._keep(view)
-            except BaseException as error:  # noqa: BLE001 - the next sample may find what this could not
-                failed = f"a look at the run failed: {type(error).__name__}: {reason(error)}"
-                if failed != last:
-                    log_line(failed, "warning")
-                last = failed
-            self._ended.wait(self._every_s())
+    return Repeated(sample, every_s, "sampler")
 
 
 class RecentSamples:
     """The samples of the last minutes of several runs, by the runs' names; for several threads.
 
-    They come from all viewers of a run: people who have the page open, and a `Sampler`, which
-    samples seldom.
+    They come from all viewers of a run: people who have the page open, and `sampling`, which is
+    seldom.
     """
 
     def __init__(self) -> None:

@@ -195,7 +195,7 @@ def _sentences(view: RunView) -> Iterator[Sentence]:
     if view.state != "streaming":
         yield Sentence(f"the run is {view.state}: no frames are computed", Mark.ERROR)
     yield from node_sentences(view)
-    yield from _limit(view)
+    yield from limit_sentences(view)
 
 
 def node_sentences(view: RunView) -> Iterator[Sentence]:
@@ -212,7 +212,8 @@ def node_sentences(view: RunView) -> Iterator[Sentence]:
             yield Sentence(f"{node.name} holds more memory than was predicted", Mark.WARNING)
 
 
-def _limit(view: RunView) -> Iterator[Sentence]:
+def limit_sentences(view: RunView) -> Iterator[Sentence]:
+    """Yield a sentence on the node that limits the rate, if the nodes were measured."""
     bottleneck = next((node for node in view.nodes if node.name == view.bottleneck), None)
     if view.state != "streaming" or bottleneck is None or bottleneck.busy is None:
         return
@@ -228,14 +229,14 @@ def _limit(view: RunView) -> Iterator[Sentence]:
 def _node(node: NodeView, *, is_bottleneck: bool) -> NodeRow:
     takes_part = node.state is NodeState.ACTIVE
     away = node.state in (NodeState.LOST, NodeState.ABSENT)
-    measured = takes_part and node.busy is not None
+    busy = node.busy if takes_part else None
     return NodeRow(
         name=node.name,
         state=node.state.value,
         mark=Mark.ERROR if away else _memory_mark(node),
         is_bottleneck=is_bottleneck and takes_part,
         engine=" ".join(filter(None, (node.engine, node.device))),
-        busy=_busy(node.busy) if measured and node.busy is not None else None,
+        busy=None if busy is None else Gauge(_within(busy), f"{busy:.0%}"),
         waited=f"{node.waited:.0%}" if takes_part and node.waited is not None else "",
         memory=None if away else _memory(node),
         traffic=f"{gigabytes(node.sent_bytes_total)} sent, "
@@ -244,10 +245,6 @@ def _node(node: NodeView, *, is_bottleneck: bool) -> NodeRow:
         reason=node.reason,
         phases=tuple(map(_phase, node.phases)),
     )
-
-
-def _busy(share: float) -> Gauge:
-    return Gauge(_within(share), f"{share:.0%}")
 
 
 def _memory_mark(node: NodeView) -> Mark:

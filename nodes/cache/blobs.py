@@ -24,11 +24,11 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from nodes.cache.room import MAX_FILES, Room
+from nodes.cache.room import MAX_FILES, FileIdentity, Room, identity_of
 from nodes.core import events as ev
 from nodes.host.private_files import PrivateFile, make_file
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import BlobInfo
+from nodes.protocol.messages import BlobInfo, Missing
 
 MAX_PARTIAL = 16
 """The most blobs that may be half-written at a time."""
@@ -61,20 +61,6 @@ class _Partial:
     hashed: Any = field(default_factory=sha256)
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """A file's identity, which changes when it is written to, but not when it is read."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> _Identity:
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 class BlobStore:
     """The blobs under `root/blobs`, at most `quota_bytes` with what is made from them.
 
@@ -92,7 +78,7 @@ class BlobStore:
         self.room = Room(root, quota_bytes)
         """Shared with the executor, whose files count towards the same quota."""
         self._partials: dict[str, _Partial] = {}
-        self._verified: dict[str, _Identity] = {}
+        self._verified: dict[str, FileIdentity] = {}
         with self._disk_errors():
             self.room.make_folders()
             self.room.clear_leftovers()
@@ -135,18 +121,18 @@ class BlobStore:
                 is_intact = self._is_intact(digest, path)
             if not is_intact:
                 raise CacheError(
-                    f"blob {digest} is not in the cache under {self._root}, or was damaged there "
-                    "and is removed; launch again, and it is sent again"
+                    f"blob {digest} is missing from the cache under {self._root}, or was damaged "
+                    "and has been removed; launch again to send it again"
                 )
 
-    def _remember(self, digest: str, identity: _Identity) -> None:
+    def _remember(self, digest: str, identity: FileIdentity) -> None:
         if len(self._verified) >= MAX_PINNED:  # most of these have been evicted
             self._verified.clear()
         self._verified[digest] = identity
 
     def _is_unread(self, digest: str, path: Path) -> bool:
         try:
-            return _Identity.of(path.stat()) != self._verified.get(digest)
+            return identity_of(path.stat()) != self._verified.get(digest)
         except FileNotFoundError:
             return False
 
@@ -156,7 +142,7 @@ class BlobStore:
         Also returns True if it could not be read by `until_s`.
         """
         try:
-            identity = _Identity.of(path.stat())
+            identity = identity_of(path.stat())
             if identity == self._verified.get(digest):
                 return True
             found = _sha256(path, until_s)
@@ -164,7 +150,7 @@ class BlobStore:
                 self._remember(digest, identity)
             if found in (digest, _TOO_LATE):
                 return True
-            if _Identity.of(path.stat()) == identity:  # else it was replaced meanwhile
+            if identity_of(path.stat()) == identity:  # else it was replaced meanwhile
                 path.unlink()
                 self.room.count_damaged(f"blob {digest}", "sent again")
         except FileNotFoundError:
@@ -197,13 +183,13 @@ class BlobStore:
         received = partial.offset if partial else 0
         if partial is None or offset_bytes != received:
             raise CacheError(
-                f"blob {blob.digest}: a chunk for byte {offset_bytes} arrived where byte "
-                f"{received} was due; send the blob again from its start"
+                f"blob {blob.digest}: a chunk for byte {offset_bytes} arrived instead of byte "
+                f"{received}; send the blob again from its start"
             )
         if received + len(data) > blob.size_bytes:
             raise CacheError(
-                f"blob {blob.digest}: {received + len(data)} bytes arrived of {blob.size_bytes}; "
-                "its size was stated wrongly"
+                f"blob {blob.digest}: {received + len(data)} bytes arrived, more than its "
+                f"declared size of {blob.size_bytes}; declare the right size"
             )
         _write_all(partial.file.descriptor, data)
         partial.hashed.update(data)
@@ -217,7 +203,7 @@ class BlobStore:
                 "send it again"
             )
         os.fsync(partial.file.descriptor)
-        identity = _Identity.of(os.fstat(partial.file.descriptor))
+        identity = identity_of(os.fstat(partial.file.descriptor))
         partial.file.rename(target)
         partial.file.close()
         self._remember(blob.digest, identity)
@@ -227,7 +213,8 @@ class BlobStore:
     def _begin(self, blob: BlobInfo) -> _Partial:
         if len(self._partials) >= MAX_PARTIAL:
             raise CacheError(
-                f"blob {blob.digest}: {MAX_PARTIAL} blobs are half-written already; finish those"
+                f"blob {blob.digest}: {MAX_PARTIAL} other blobs are partly received; complete "
+                "those first"
             )
         if not 0 <= blob.size_bytes <= self._quota_bytes:
             raise CacheError(
@@ -238,7 +225,7 @@ class BlobStore:
         if kept.files >= MAX_FILES:
             raise CacheError(
                 f"blob {blob.digest}: {kept.files} files of the cache under {self._root} are in "
-                "use, and more are not kept; deploy fewer subnets"
+                "use, as many as it can keep; deploy fewer subnets"
             )
         if kept.size_bytes + blob.size_bytes > self._quota_bytes:
             raise self._full(blob, kept.size_bytes)
@@ -266,7 +253,9 @@ class BlobStore:
         with self._disk_errors(f"blob {digest}"):
             is_here = _touch(path, self.room.now_ns())
         if not is_here:
-            raise CacheError(f"blob {digest} is not in the cache under {self._root}; send it again")
+            raise CacheError(
+                f"blob {digest} is missing from the cache under {self._root}; send it again"
+            )
         return path
 
     def pin(self, digests: Iterable[str]) -> None:
@@ -302,7 +291,7 @@ class BlobStore:
 
     def _blob_path(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
-            raise CacheError(f"{digest[:80]!r} is no SHA-256 digest in 64 lower-case hex digits")
+            raise CacheError(f"{digest[:80]!r} is not a SHA-256 digest of 64 lower-case hex digits")
         return self.room.blobs / digest
 
     def _forget(self, digest: str) -> None:
@@ -324,7 +313,7 @@ class BlobStore:
 def _touch(path: Path, now_ns: int) -> bool:
     """Return whether the file exists; if so, mark it as just used.
 
-    Its time of change stays as it is, because `_Identity` depends on it.
+    Its time of change stays as it is, because its identity depends on it.
     """
     try:
         os.utime(path, ns=(now_ns, path.stat().st_mtime_ns))
@@ -369,7 +358,7 @@ class Lookups:
         self._waiting: deque[tuple[bytes, tuple[str, ...]]] = deque()
         self._is_reading = False
 
-    def look_up(self, peer: bytes, digests: tuple[str, ...]) -> ev.LookedUp | ev.ChunkFailed | None:
+    def look_up(self, peer: bytes, digests: tuple[str, ...]) -> ev.Answered | ev.ChunkFailed | None:
         """Pin these blobs and find those that are missing; None if the result will be reported."""
         try:
             self._store.pin(digests)
@@ -377,7 +366,7 @@ class Lookups:
                 if not self._is_reading and not self._store.has_unread(digests):
                     return self._answer(peer, digests)
                 if len(self._waiting) >= MOST_WAITING:
-                    return ev.ChunkFailed(peer, "too many requests at once for what is missing")
+                    return ev.ChunkFailed(peer, "too many simultaneous queries for missing blobs")
                 self._waiting.append((peer, digests))
                 if not self._is_reading:
                     self._is_reading = True
@@ -395,9 +384,9 @@ class Lookups:
                 peer, digests = self._waiting.popleft()
             self._report(self._answer(peer, digests))
 
-    def _answer(self, peer: bytes, digests: tuple[str, ...]) -> ev.LookedUp | ev.ChunkFailed:
+    def _answer(self, peer: bytes, digests: tuple[str, ...]) -> ev.Answered | ev.ChunkFailed:
         try:
-            return ev.LookedUp(peer, self._store.missing(digests))
+            return ev.Answered(peer, Missing(self._store.missing(digests)))
         except CacheError as error:
             return ev.ChunkFailed(peer, str(error))
         except Exception as error:  # noqa: BLE001 - later requests wait for the thread that asks

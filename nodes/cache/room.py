@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from nodes.host.private_files import PrivateFile, left_behind, make_file, private_name
 
@@ -34,6 +35,16 @@ PARTIAL = "partial"
 _PRIVATE_MODE = 0o700
 
 log = logging.getLogger("node-agent")
+
+
+FileIdentity: TypeAlias = tuple[int, int, int, int]
+"""A file's device, inode, size and time of change: they change when it is written, not when it is
+read."""
+
+
+def identity_of(status: os.stat_result) -> FileIdentity:
+    """Return the identity of a file with this status."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +85,8 @@ class Room:
         """
         self.damaged += 1
         log.warning(
-            "%s in the cache under %s is not what was written: it is removed and %s; if this "
-            "happens again, replace that disk or card",
+            "%s in the cache under %s was damaged on disk: it is removed and %s; if this happens "
+            "again, replace that disk or card",
             what, self.root, remedy,
         )  # fmt: skip
 

@@ -74,7 +74,7 @@ class CutOffLink:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out which of these blobs are not in the cache; the answer is `LookedUp`."""
+    """Find out which of these blobs are not in the cache; the answer is `Answered`."""
 
     peer: Peer
     digests: tuple[str, ...]
@@ -82,7 +82,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Write a chunk into the cache; the answer is `ChunkWritten` or `ChunkFailed`."""
+    """Write a chunk into the cache; the answer is `Answered` or `ChunkFailed`."""
 
     peer: Peer
     put: Put
@@ -92,7 +92,7 @@ class WriteChunk:
 class LoadPhases:
     """Load and rehearse all phases of a deployment.
 
-    The answers are any number of `LoadProgress`, then `Loaded` or `LoadFailed`.
+    The answers are any number of `Progress`, then `Deployed` or `LoadFailed`.
     """
 
     deployment: Deployment
@@ -103,7 +103,7 @@ class PrepareSubnets:
     """Prepare the subnets of a deployment that may follow, while the present one runs.
 
     If it `loads`, load and rehearse them too, where the engine and the memory allow that; the
-    deployment's `LoadPhases` then takes them over. The answer is `SubnetsPrepared`.
+    deployment's `LoadPhases` then takes them over. The answer is `Prepared`.
     """
 
     deployment: Deployment
@@ -112,13 +112,15 @@ class PrepareSubnets:
 
 @dataclass(frozen=True, slots=True)
 class FindFigures:
-    """Find the board's figures for `threads` threads (0: as many as it has); measure them if there
-    are none and the agent `may_measure`. The answer is `FiguresFound` for this session.
+    """Find the board's figures for `threads` threads (0: as many as it has). If there are none, or
+    they are to be measured `again`, measure them if the agent `may_measure`. The answer is
+    `FiguresFound` for this session.
     """
 
     session: str
     threads: int
     may_measure: bool
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

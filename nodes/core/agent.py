@@ -9,8 +9,7 @@ current deployment, that deployment has failed. The agent continues.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 from nodes.core import events as ev
 from nodes.core.actions import (
@@ -34,26 +33,26 @@ from nodes.core.actions import (
 from nodes.core.admission import Rejections
 from nodes.core.lifecycle import MAX_REASON, Lifecycle, Stage, Tally
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
-from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     PROTOCOL,
     Bye,
+    Command,
     Control,
     Deploy,
+    Deployed,
     Deployment,
-    EngineOffer,
     Failed,
     Figures,
     GetFigures,
     GetStats,
     GetTrace,
     Hello,
-    Missing,
     Ping,
     Pong,
     Prepare,
     Prepared,
+    Progress,
     Put,
     Query,
     Refused,
@@ -61,7 +60,6 @@ from nodes.protocol.messages import (
     Start,
     Stats,
     Stop,
-    Stored,
     Welcome,
 )
 from nodes.protocol.schema import has_message
@@ -72,55 +70,22 @@ STORY_EVENTS = 24
 _ENDED = "phase {} ended frame {}"
 """The description of a firing's end in a story, which keeps the two numbers only."""
 
-Command: TypeAlias = (
-    Query
-    | Put
-    | Prepare
-    | Deploy
-    | Start
-    | Stop
-    | GetFigures
-    | GetStats
-    | GetTrace
-    | Ping
-    | Bye
-    | Shutdown
-)
-"""The messages that only the launcher with the session may send."""
-
 CLOSED_PEERS = 64
 """Closed control connections that are remembered, because their last messages are read later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The facts that this agent reports about itself in `Welcome`."""
-
-    name: str
-    version: str
-    data_address: str
-    engine: str
-    machine: str
-    cores: int
-    rss_bytes: int
-    encodings: tuple[Encoding, ...] = ()
-    engines: tuple[EngineOffer, ...] = ()
-    meter: str = ""
-    unmetered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
     """The figures that an agent shows: its identity, its state and its deployment's statistics."""
 
-    identity: Identity
+    identity: Welcome
     has_session: bool
     is_running: bool
     stats: Stats
 
 
 class Agent:
-    """The state of one agent.
+    """The state of one agent, which reports its `identity` to each launcher that greets it.
 
     With `obeys_shutdown`, the message `Shutdown` ends it. `longest_lease_s` bounds the lease that a
     launcher may have. If `idle_s` is not None, it exits when no launcher has had it for that long;
@@ -129,7 +94,7 @@ class Agent:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: Welcome,
         *,
         obeys_shutdown: bool = False,
         longest_lease_s: float = LONGEST_LEASE_S,
@@ -187,22 +152,20 @@ class Agent:
                 return self._peer_lost(peer)
             case ev.LinkLost():
                 return self.life.link_lost(event)
-            case ev.LookedUp(peer, missing):
-                return self._reply(peer, Missing(missing))
-            case ev.ChunkWritten(peer, digest, offset, complete):
-                return self._reply(peer, Stored(digest, offset, complete))
+            case ev.Answered(peer, message):
+                return self._reply(peer, message)
             case ev.ChunkFailed(peer, reason):
                 return [*self._reply(peer, Failed(0, reason)), Log("error", reason)]
-            case ev.LoadProgress():
+            case Progress():
                 return self.life.load_progress(event)
-            case ev.SubnetsPrepared(epoch, reason):
+            case Prepared(epoch, reason):
                 self._is_preparing = False
                 return self._to_launcher(Prepared(epoch, reason[:MAX_REASON]))
             case ev.FiguresFound(session, figures, reason):
                 if self.session is None or self.session.name != session:
                     return []  # they are kept for the next launcher
                 return self._to_launcher(Figures(figures, reason[:MAX_REASON]))
-            case ev.Loaded():
+            case Deployed():
                 return self.life.loaded(event)
             case ev.LoadFailed():
                 return self.life.load_failed(event)
@@ -301,10 +264,10 @@ class Agent:
                 return self.life.start(command, now_s)
             case Stop():
                 return self.life.stop(command)
-            case GetFigures(threads):
+            case GetFigures(threads, again):
                 is_idle = self.life.stage is Stage.EMPTY and not self._is_preparing
                 session = "" if self.session is None else self.session.name
-                return [FindFigures(session, threads, is_idle)]
+                return [FindFigures(session, threads, is_idle, again)]
             case GetStats():
                 return [Measure("stats")]
             case GetTrace(number, frames):
@@ -328,28 +291,15 @@ class Agent:
         actions: list[Action] = []
         if held is not None and held.name != answer.name:
             how = "fell silent" if held.is_over(now_s) else "is gone"
-            actions += self._end_session(f"{held.described()} {how}, and another one has come")
+            actions += self._end_session(
+                f"{held.described()} {how}, and another launcher has connected"
+            )
         self.session = answer
-        me = self.identity
-        welcome = Welcome(
-            protocol=answer.protocol,
-            name=me.name,
-            version=me.version,
-            data_address=me.data_address,
-            engine=me.engine,
-            machine=me.machine,
-            cores=me.cores,
-            rss_bytes=me.rss_bytes,
-            encodings=me.encodings,
-            engines=me.engines,
-            meter=me.meter,
-            unmetered=me.unmetered,
-        )
         return [
             *actions,
             CloseAhead(),  # a launcher that greets again knows nothing of it
-            *self._to_launcher(welcome),
-            Log("info", f"{answer.described()} has this agent"),
+            *self._to_launcher(replace(self.identity, protocol=answer.protocol)),
+            Log("info", f"{answer.described()} is using this agent"),
         ]
 
     def _prepare(self, deployment: Deployment, *, loads: bool) -> list[Action]:
@@ -405,7 +355,7 @@ class Agent:
         if until_s is None or now_s < until_s:
             return []
         self._free_since_s = now_s  # if it is connected, it is asked again later
-        return [ExitIfUnused(f"no launcher has come for {self._idle_s:g} s")]
+        return [ExitIfUnused(f"no launcher has connected for {self._idle_s:g} s")]
 
     def _check_engine(self, now_s: float) -> list[Action]:
         actions = self.life.check_engine(now_s)

@@ -191,7 +191,9 @@ class DataPlane:
         """Handle the credits of a consumer that has room for more frames."""
         number = message.channel
         if number not in self._outlets or number in self._local:
-            raise RemoteProtocolError(f"credit for channel {number}, which does not leave here")
+            raise RemoteProtocolError(
+                f"credit for channel {number}, which does not start at this node"
+            )
         if self._link_to.get(self._spec[number].target_node) != link:
             raise RemoteProtocolError(
                 f"credit for {described(self._spec[number])} from another node"
@@ -215,18 +217,20 @@ class DataPlane:
         """Accept a frame from a producer."""
         number = header.channel
         if number not in self._inlets or number in self._local:
-            raise RemoteProtocolError(f"a tensor of channel {number}, which does not arrive here")
+            raise RemoteProtocolError(
+                f"a tensor of channel {number}, which does not end at this node"
+            )
         spec = self._spec[number]
         if self._link_from.get(spec.source_node) != link:
             raise RemoteProtocolError(f"a tensor of {described(spec)} from another node")
         if header.dtype != spec.dtype or header.shape != spec.shape:
             raise RemoteProtocolError(
-                f"{described(spec)}: {header.dtype}{list(header.shape)} came, "
-                f"{spec.dtype}{list(spec.shape)} was agreed"
+                f"{described(spec)}: {header.dtype}{list(header.shape)} arrived instead of "
+                f"{spec.dtype}{list(spec.shape)}"
             )
         if payload is None or not is_payload_length(spec, payload_bytes):
             raise RemoteProtocolError(
-                f"{described(spec)}: {payload_bytes} bytes came, and its frames have "
+                f"{described(spec)}: {payload_bytes} bytes arrived, but its frames have "
                 f"{payload_bounds(spec)}"
             )
         self._inlets[number].put(header.frame, payload)

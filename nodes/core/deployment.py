@@ -199,7 +199,8 @@ def _check_channel(
         targets = channel.target_phases
         if not targets or len(set(targets)) != len(targets):
             raise refuse(
-                f"leads to the phases {list(targets)}, which must be one or more, once each"
+                f"leads to the phases {list(targets)}; it must name at least one phase, and none "
+                "twice"
             )
         for target in targets:
             if target >= len(deployment.phases) or (
@@ -214,11 +215,11 @@ def _why_no_unsent(channel: ChannelSpec) -> str:
     """Return why a channel cannot have as many `unsent_frames`; empty if it can."""
     if not channel.unsent_frames:
         return ""
-    has = f"has {channel.unsent_frames} places for frames that are not sent"
+    has = f"has {channel.unsent_frames} places for unsent frames"
     if channel.source_node in (HOST, channel.target_node):
         return f"{has}, and only a channel that leaves a node has any"
     if channel.unsent_frames >= channel.capacity_frames:
-        return f"{has} of {channel.capacity_frames} in all, so its target has no place"
+        return f"{has} of {channel.capacity_frames} in all, so none is left for its target"
     return ""
 
 
@@ -228,9 +229,9 @@ def _why_no_blocks(channel: ChannelSpec) -> str:
         return ""
     shape, why = channel.shape, ""
     if channel.dtype != "float32" or channel.varies or channel.encoding != "raw":
-        why = "only float32 tensors of static shape that are not encoded may be"
+        why = "only float32 tensors of static shape and without encoding may be"
     elif len(shape) != 4 or shape[1] % channel.block:
-        why = f"its shape {list(shape)} has no whole blocks"
+        why = f"its shape {list(shape)} does not divide into blocks"
     elif HOST in (channel.source_node, channel.target_node):
         why = "the launcher exchanges tensors in their usual order"
     return why and f"is in blocks of {channel.block} channels, and {why}"

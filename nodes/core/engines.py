@@ -23,7 +23,7 @@ from nodes.protocol.messages import (
 AUTO = "auto"
 
 BUILT_IN_MEMORY = {"openvino": EngineMemory(subnet_bytes=1_000_000, layer_bytes=75_000)}
-"""Memory of built-in engines without tensors, where it differs from ONNX Runtime's (decision 054).
+"""Memory of built-in engines without tensors, where it differs from ONNX Runtime's (decision 045).
 Launchers know it before agents have reported it.
 """
 
@@ -180,7 +180,10 @@ def _refused_option(choice: EngineChoice, offer: EngineOffer) -> str | None:
                 f"{', '.join(known) or 'none'}"
             )
         if (why := refused_value(known[given.name], given.value)) is not None:
-            return f"cannot use that value: the engine option {given.name} of {offer.engine} {why}"
+            return (
+                f"cannot use the value given: the engine option {given.name} of {offer.engine} "
+                f"{why}"
+            )
     return None
 
 

@@ -12,7 +12,16 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from nodes.protocol.messages import BoardFigures, Control, Data
+from nodes.protocol.messages import (
+    BoardFigures,
+    Control,
+    Data,
+    Deployed,
+    Missing,
+    Prepared,
+    Progress,
+    Stored,
+)
 
 Peer = bytes
 """A control connection: the routing id of the launcher that dialled the control port."""
@@ -30,11 +39,11 @@ class LinkChange(Enum):
 
     CONNECTED = "its handshake is over"
     LOST = "it was closed at the other end, or the network went down"
-    CLOSED_EARLY = "the other end closed it before the handshake had ended"
+    CLOSED_EARLY = "the other end closed it during the handshake"
     HANDSHAKES_FAIL = (
-        "the other end closes every connection before the handshake has ended: its key is not the "
-        "one that this end has of it, or one of the two has no key, or its port is overrun (see "
-        "its log)"
+        "the other end closes every connection during the handshake: this end has a wrong public "
+        "key for it, or only one of the two uses keys, or too many connections reach its port "
+        "(see its log)"
     )
     KEY_REFUSED = "the other end does not admit this node's key"
     KEYS_ON_ONE_END = "one end has keys and the other uses none"
@@ -127,26 +136,16 @@ class LinkLost:
     """
 
     link: Link
-    reason: str = "its other end is gone"
+    reason: str = "the other end has closed it"
     is_barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class LookedUp:
-    """The answer to `actions.LookUp`: the digests of the blobs that the cache lacks."""
+class Answered:
+    """The answer to `actions.LookUp` or `actions.WriteChunk`, for the launcher."""
 
     peer: Peer
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkWritten:
-    """A chunk is in the cache; `complete` if the blob is whole and its SHA-256 is right."""
-
-    peer: Peer
-    digest: str
-    offset_bytes: int
-    complete: bool
+    message: Missing | Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,40 +157,11 @@ class ChunkFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadProgress:
-    """The executor thread has loaded `done` of `total` phases; `what` it does now."""
-
-    epoch: int
-    done: int
-    total: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """All phases are loaded and rehearsed; the fields are those of `messages.Deployed`."""
-
-    epoch: int
-    phase_s: tuple[float, ...]
-    rss_bytes: int
-    message_s: float = 0.0
-    byte_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class LoadFailed:
     """A phase could not be loaded or rehearsed; `reason` is a sentence."""
 
     epoch: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SubnetsPrepared:
-    """The subnets of a deployment that may follow are prepared, or, for this `reason`, not."""
-
-    epoch: int
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +243,8 @@ class Tick:
 
 Event = (
     ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | PeerLost
-    | LinkLost | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
-    | SubnetsPrepared | FiguresFound | FiringEnded | Sent | FiringFailed | Unloaded | Measured
-    | Tick
+    | LinkLost | Answered | ChunkFailed | Progress | Deployed | LoadFailed | Prepared
+    | FiguresFound | FiringEnded | Sent | FiringFailed | Unloaded | Measured | Tick
 )  # fmt: skip
+"""The executor thread reports what the launcher is to receive: `Progress`, then `Deployed` or
+`LoadFailed`; `Prepared` for a deployment that may follow."""

@@ -69,7 +69,7 @@ class Outlet:
     def __init__(self, number: int, capacity: int, unsent: int = 0) -> None:
         if capacity < 1 or unsent < 0:
             raise LocalProtocolError(
-                f"channel {number}: a capacity of {capacity} frames and {unsent} that are not sent"
+                f"channel {number}: a capacity of {capacity} frames, {unsent} of them unsent"
             )
         self.number = number
         self.capacity = capacity
@@ -168,12 +168,12 @@ class Inlet:
         """Add a frame; raises `RemoteProtocolError` if it is out of order or has no free place."""
         if frame != self.arrived:
             raise RemoteProtocolError(
-                f"channel {self.number}: frame {frame} came where frame {self.arrived} is next"
+                f"channel {self.number}: frame {frame} arrived instead of frame {self.arrived}"
             )
         if self.arrived >= self.freed + self.capacity:
             raise RemoteProtocolError(
-                f"channel {self.number}: frame {frame} came without a credit; "
-                f"all {self.capacity} places are taken"
+                f"channel {self.number}: frame {frame} arrived without a credit; all "
+                f"{self.capacity} places are taken"
             )
         self._tokens.append(token)
         self.arrived += 1

@@ -239,8 +239,8 @@ class Lifecycle:
         unanswered = self.plane.unanswered()
         silent = ", ".join(f"{node!r} at {addresses[node]}" for node in unanswered)
         return self.fail(
-            f"node {self.plane.deployment.node!r} gets no answer from node {silent}: "
-            "is that data port open to this machine? If it is elsewhere for other nodes, write its "
+            f"node {self.plane.deployment.node!r} gets no answer from node {silent}: is that data "
+            "port open to this machine? If other nodes reach it at another address, write that "
             "address into cluster.yaml (`data:` of that node)",
             unanswered[0],
         )
@@ -251,14 +251,14 @@ class Lifecycle:
 
     # ------------------------------------------------------------ answers of the shell
 
-    def load_progress(self, event: ev.LoadProgress) -> list[Action]:
+    def load_progress(self, event: Progress) -> list[Action]:
         """Report to the launcher how far loading is."""
         if not self._is(event.epoch, Stage.LOADING):
             return []
         self._holds_subnets = event.done > 0
-        return self._to_launcher(Progress(event.epoch, event.done, event.total, event.what))
+        return self._to_launcher(event)
 
-    def loaded(self, event: ev.Loaded) -> list[Action]:
+    def loaded(self, event: Deployed) -> list[Action]:
         """Report to the launcher that all phases are loaded."""
         if not self._is(event.epoch, Stage.LOADING):
             return []
@@ -266,10 +266,7 @@ class Lifecycle:
         self._rehearsed_s = event.phase_s
         self._holds_subnets = True
         ready = Log("info", f"epoch {event.epoch} is loaded: {len(event.phase_s)} phases")
-        deployed = Deployed(
-            event.epoch, event.phase_s, event.rss_bytes, event.message_s, event.byte_s
-        )
-        return [ready, *self._to_launcher(deployed)]
+        return [ready, *self._to_launcher(event)]
 
     def load_failed(self, event: ev.LoadFailed) -> list[Action]:
         """Report to the launcher that a phase could not be loaded, and unload the others."""

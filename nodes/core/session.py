@@ -97,12 +97,12 @@ def _busy(current: OpenSession, key: bytes, now_s: float, protocol: int) -> Refu
     left_s = current.deadline_s - now_s
     if current.is_lost:
         reason = (
-            f"{current.described()} has lost its connection with this agent and may reconnect; "
-            f"the agent is free for the owners of other keys in {left_s:.0f} s"
+            f"{current.described()} has lost its connection to this agent and may reconnect; the "
+            f"agent becomes free for the owners of other keys in {left_s:.0f} s"
         )
     else:
         reason = (
-            f"{current.described()} has this agent; it is free again once that launcher "
-            f"has ended or has been silent for {left_s:.0f} s more"
+            f"{current.described()} is using this agent; it becomes free once that launcher has "
+            f"ended or has been silent for {left_s:.0f} s more"
         )
     return Refused(reason, protocol, current.process if key == current.key else "")

@@ -325,7 +325,9 @@ class Slots:
             if slot.state is SlotState.RESTING:
                 slot.state = SlotState.ASLEEP
             else:
-                text = f"the agent of slot {slot.number} has been silent for too long: it is killed"
+                text = (
+                    f"the agent of slot {slot.number} has sent nothing for too long, and is killed"
+                )
                 actions += [LogLine("warning", text), *self._kill(slot)]
         return actions
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,32 +63,28 @@ def _is_synchronised() -> bool | None:
     )
 
 
-def judge_clock(reading: ClockReading) -> list[Finding]:
-    """Return what is wrong with the clock."""
+def judge_clock(reading: ClockReading) -> Iterator[Finding]:
+    """Yield what is wrong with the clock."""
     behind_s = reading.installed_s - reading.now_s
     if behind_s > _TOLERANCE_S or -behind_s > _FUTURE_S:
         direction = "before" if behind_s > 0 else "after"
-        return [
-            Finding(
-                Severity.ERROR,
-                WHERE,
-                f"It is wrong: it shows a time {abs(behind_s) / 86400:.0f} days {direction} this "
-                "package was installed.",
-                SYNCHRONISE,
-            )
-        ]
+        yield Finding(
+            Severity.ERROR,
+            WHERE,
+            f"It is wrong: the time that it shows is {abs(behind_s) / 86400:.0f} days "
+            f"{direction} this package was installed.",
+            SYNCHRONISE,
+        )
+        return
     if reading.is_synchronised is False:
-        return [
-            Finding(
-                Severity.WARNING,
-                WHERE,
-                "Nothing synchronises it, so it drifts away from those of the other machines.",
-                SYNCHRONISE,
-            )
-        ]
-    return []
+        yield Finding(
+            Severity.WARNING,
+            WHERE,
+            "Nothing synchronises it, so it drifts away from the clocks of the other machines.",
+            SYNCHRONISE,
+        )
 
 
-def check_clock(_: object = None) -> list[Finding]:
+def check_clock(_: object = None) -> Iterable[Finding]:
     """Check this machine's clock."""
     return judge_clock(read_clock())

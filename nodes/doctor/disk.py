@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,59 +92,48 @@ def _held_bytes(folder: Path) -> int:
     return held
 
 
-def judge_folder(reading: FolderReading, wanted_bytes: int, option: str) -> list[Finding]:
-    """Return what is wrong with a folder that may grow to `wanted_bytes`.
+def judge_folder(reading: FolderReading, wanted_bytes: int, option: str) -> Iterator[Finding]:
+    """Yield what is wrong with a folder that may grow to `wanted_bytes`.
 
     `option` is the command-line option that names another folder.
     """
     where, place = str(reading.folder), shlex.quote(str(reading.existing))
-    found = []
     if reading.error not in (0, errno.ENOSPC, errno.EDQUOT):
-        return [Finding(Severity.ERROR, where, *_unwritable(reading))]
+        yield Finding(Severity.ERROR, where, *_unwritable(reading))
+        return
     if reading.existing == reading.folder.absolute() and reading.mode & _OTHERS_WRITE:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                where,
-                f"Everybody can write there (mode {reading.mode:04o}), and so change what is "
-                "computed.",
-                f"chmod go-w {place}",
-            )
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"Everybody can write there (mode {reading.mode:04o}), and so change what is computed.",
+            f"chmod go-w {place}",
         )
     left = reading.free_bytes / 1e6
     if reading.error in (errno.ENOSPC, errno.EDQUOT) or reading.free_bytes < LEAST_BYTES:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                where,
-                f"Its file system is full: {left:.0f} MB are free. Delete what is not needed (the "
-                f"command shows the largest), or name another folder with {option}.",
-                f"du -xah {shlex.quote(str(_mount_point(reading.existing)))} "
-                "| sort -rh | head -n 20",
-            )
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"Its file system is full: {left:.0f} MB are free. Delete what is not needed (the "
+            f"command shows the largest), or name another folder with {option}.",
+            f"du -xah {shlex.quote(str(_mount_point(reading.existing)))} | sort -rh | head -n 20",
         )
     elif reading.free_files is not None and reading.free_files < LEAST_FILES:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                where,
-                f"Its file system has room for {reading.free_files} more files only. Delete files "
-                f"(the command shows where most are), or name another folder with {option}.",
-                f"du -x --inodes {place} | sort -rn | head -n 20",
-            )
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"Its file system has room for only {reading.free_files} more files. Delete files "
+            f"(the command shows where most are), or name another folder with {option}.",
+            f"du -x --inodes {place} | sort -rn | head -n 20",
         )
     elif wanted_bytes > reading.free_bytes + reading.held_bytes:
         fits = max(1, (reading.free_bytes + reading.held_bytes) * 9 // 10_000_000)
-        found.append(
-            Finding(
-                Severity.WARNING,
-                where,
-                f"It may grow to {wanted_bytes / 1e6:.0f} MB, but its file system has only "
-                f"{left:.0f} MB left.",
-                f"node-agent --cache-bytes {fits}MB",
-            )
+        yield Finding(
+            Severity.WARNING,
+            where,
+            f"It may grow to {wanted_bytes / 1e6:.0f} MB, but its file system has only "
+            f"{left:.0f} MB left.",
+            f"node-agent --cache-bytes {fits}MB",
         )
-    return found
 
 
 def _unwritable(reading: FolderReading) -> tuple[str, str]:
@@ -151,12 +141,12 @@ def _unwritable(reading: FolderReading) -> tuple[str, str]:
     place = shlex.quote(str(reading.existing))
     if reading.error == errno.EROFS:
         return (
-            "Its file system is read-only. A card that wears out is mounted so after an error; "
-            "dmesg tells.",
+            "Its file system is read-only. The kernel remounts a worn-out card in this way after "
+            "an error; see dmesg.",
             f"sudo mount -o remount,rw {shlex.quote(str(_mount_point(reading.existing)))}",
         )
     if reading.error == errno.ENOTDIR:
-        return f"{reading.existing} is a file and no folder.", f"mv {place} {place}.old"
+        return f"{reading.existing} is a file, not a folder.", f"mv {place} {place}.old"
     words = os.strerror(reading.error)
     if reading.owner == reading.user:
         return f"No file can be written there ({words}).", f"chmod u+rwx {place}"

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodes.core.engines import AUTO, EngineLackingError, resolve
@@ -82,28 +82,24 @@ def _trial(chosen: EngineChoice) -> str:
         return f"the engine's process ended with exit code {process.returncode}: {' '.join(last)}"
 
 
-def judge_engine(reading: EngineReading) -> list[Finding]:
-    """Return what is wrong with the engine."""
+def judge_engine(reading: EngineReading) -> Iterator[Finding]:
+    """Yield what is wrong with the engine."""
     if reading.chosen is None:
-        return [
-            Finding(
-                Severity.ERROR,
-                f"engine {reading.asked.engine}, device {reading.asked.device}",
-                f"It cannot be used: {reading.lacking}.",
-                _install(reading.asked.engine, reading.offers),
-            )
-        ]
+        yield Finding(
+            Severity.ERROR,
+            f"engine {reading.asked.engine}, device {reading.asked.device}",
+            f"It cannot be used: {reading.lacking}.",
+            _install(reading.asked.engine, reading.offers),
+        )
+        return
     if reading.failure:
         chosen = reading.chosen
-        return [
-            Finding(
-                Severity.ERROR,
-                f"engine {chosen.engine} on {chosen.device}",
-                f"It failed to compute a network of one layer: {reading.failure}.",
-                _reinstall(chosen.engine),
-            )
-        ]
-    return []
+        yield Finding(
+            Severity.ERROR,
+            f"engine {chosen.engine} on {chosen.device}",
+            f"It failed to compute a network of one layer: {reading.failure}.",
+            _reinstall(chosen.engine),
+        )
 
 
 PACKAGES = {
@@ -129,6 +125,6 @@ def _reinstall(engine: str) -> str:
     return install_command("--force-reinstall", package)
 
 
-def check_engine(setup: AgentSetup) -> list[Finding]:
+def check_engine(setup: AgentSetup) -> Iterable[Finding]:
     """Check the engine of an agent with these options."""
     return judge_engine(read_engine(setup.engine, setup.device))

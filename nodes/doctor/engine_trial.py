@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import numpy as np
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.providers.probe import CONVOLUTION
 from nodes.executors.registry import open_executor
+from nodes.host.process import be_killed_first
 
 GIVEN = np.linspace(0.0, 3.0, 16, dtype=np.float32).reshape(1, 4, 2, 2)
 EXPECTED = np.repeat(GIVEN.mean(axis=1, keepdims=True), 4, axis=1)
@@ -47,8 +47,7 @@ def trial(engine: str, device: str, precision: str, folder: Path) -> str:
 def main() -> None:
     """Print how the trial of the engine on the command line has ended."""
     engine, device, precision = sys.argv[1:]
-    with contextlib.suppress(OSError):  # this process ends first where memory is short
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    be_killed_first()
     with tempfile.TemporaryDirectory(prefix="csdf-doctor-") as folder:
         print(json.dumps({"failure": trial(engine, device, precision, Path(folder))}))  # noqa: T201
 

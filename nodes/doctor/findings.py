@@ -7,7 +7,7 @@ without breaking anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -52,7 +52,7 @@ class Check(Generic[Subject]):
     """A check of one subject: its name, the function that runs it, and how long that may take."""
 
     name: str
-    run: Callable[[Subject], Sequence[Finding]]
+    run: Callable[[Subject], Iterable[Finding]]
     limit_s: float = 5.0
 
 
@@ -153,7 +153,7 @@ def checked_from_json(data: object, machine: str) -> tuple[Checked, ...]:
             )
             found[each["check"]].append(Finding(Severity(each["severity"]), where, what, remedy))
     except (AssertionError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"it is no report: {error}") from error
+        raise ValueError(f"it is not a report: {error}") from error
     return tuple(
         Checked(machine, check, seconds[check], tuple(findings))
         for check, findings in found.items()

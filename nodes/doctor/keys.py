@@ -129,7 +129,7 @@ def judge_keys(reading: KeysReading, name: str, make: str = "") -> list[Finding]
                 Severity.ERROR,
                 str(reading.folder.path / LAUNCHERS),
                 "It has no launcher's key, so no launcher can use this agent. The command copies "
-                "one; write the launching machine's name for LAUNCHER.",
+                "one; replace LAUNCHER by the launching machine's name.",
                 f"scp LAUNCHER:keys/@launcher/{PUBLIC} {shlex.quote(str(target))}",
             )
         )
@@ -165,7 +165,8 @@ def _judge_access(file: KeyFile, reading: KeysReading) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             str(file.path),
-            f"Other users can read it (mode {file.mode:04o}). If somebody may have, make new keys.",
+            f"Other users can read it (mode {file.mode:04o}). If somebody may have read it, make "
+            "new keys.",
             f"chmod 600 {place}",
         )
     elif file.mode & 0o002:
@@ -193,9 +194,9 @@ def _judge_fit(reading: KeysReading, name: str) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             str(listed.path),
-            f"It has another key for {name!r} than this folder's secret: the folder is another "
-            f"machine's. Copy the folder {name} from the launcher's keys; write its machine's name "
-            "for LAUNCHER.",
+            f"Its key for {name!r} does not match this folder's secret key: the folder belongs to "
+            f"another machine. Copy the folder {name} from the launcher's keys; replace LAUNCHER "
+            "by the launching machine's name.",
             f"rsync -a --delete LAUNCHER:keys/{shlex.quote(name)}/ "
             f"{shlex.quote(str(reading.folder.path))}/",
         )
@@ -203,7 +204,7 @@ def _judge_fit(reading: KeysReading, name: str) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             str(reading.public.path),
-            "It is not the public key of secret.key: whoever copies it admits somebody else. The "
-            "command writes the right one.",
+            "It is not the public key of secret.key: a machine that copies it admits another key. "
+            "The command writes the right one.",
             f"echo {own.hex()} > {shlex.quote(str(reading.public.path))}",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
-from nodes.host.control_groups import group_folders
+from nodes.host.control_groups import group_folders, memory_limit
+from nodes.host.kernel_files import table_of, text_of
 
 LEAST_BYTES = 128_000_000
 """The memory that an agent needs in addition to what it has: an engine (34 MB with ONNX Runtime),
@@ -17,9 +19,6 @@ and a small network that is prepared in another process (46 MB when idle) at the
 
 TIGHT_BYTES = 400_000_000
 """The peak memory of preparing a network of 100 MB of weights, with what stays of it."""
-
-_UNLIMITED = 1 << 60
-"""Version 1 of control groups writes about 2⁶³ where there is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ class MemoryReading:
 
 def read_memory(proc: Path = Path("/proc")) -> MemoryReading:
     """Read the machine's memory and this process's control groups."""
-    table = _table(proc / "meminfo")
-    swaps = [line.split() for line in _text(proc / "swaps").splitlines()[1:]]
+    table = table_of(proc / "meminfo")
+    swaps = [line.split() for line in text_of(proc / "swaps").splitlines()[1:]]
     on_disk = [words for words in swaps if len(words) > 3 and "zram" not in words[0]]
     return MemoryReading(
         table.get("MemTotal:", 0) * 1024,
@@ -70,101 +69,64 @@ def read_memory(proc: Path = Path("/proc")) -> MemoryReading:
 
 
 def _groups(proc: Path) -> tuple[GroupMemory, ...]:
-    found = []
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        for folder in group_folders("memory", proc / "self") or ():
-            group = _version_2(folder) or _version_1(folder)
-            if group is not None:
-                found.append(group)
-    return tuple(found)
+    folders: list[Path] | None = None
+    with contextlib.suppress(OSError, ValueError):
+        folders = group_folders("memory", proc / "self")
+    limits = [(folder, memory_limit(folder)) for folder in folders or ()]
+    return tuple(
+        GroupMemory(folder, *limit, _kills(folder)) for folder, limit in limits if limit is not None
+    )
 
 
-def _version_2(folder: Path) -> GroupMemory | None:
-    limit = _text(folder / "memory.max").strip()
-    if not limit.isdigit():
-        return None
-    used = _table(folder / "memory.stat").get("anon", 0)
-    kills = _table(folder / "memory.events").get("oom_kill", 0)
-    return GroupMemory(folder, int(limit), used, kills)
+def _kills(folder: Path) -> int:
+    events = table_of(folder / "memory.events") or table_of(folder / "memory.oom_control")
+    return events.get("oom_kill", 0)
 
 
-def _version_1(folder: Path) -> GroupMemory | None:
-    limit = _text(folder / "memory.limit_in_bytes").strip()
-    if not limit.isdigit() or int(limit) >= _UNLIMITED:
-        return None
-    used = _table(folder / "memory.stat").get("total_rss", 0)
-    kills = _table(folder / "memory.oom_control").get("oom_kill", 0)
-    return GroupMemory(folder, int(limit), used, kills)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:
-        return ""
-
-
-def _table(path: Path) -> dict[str, int]:
-    lines = (line.split() for line in _text(path).splitlines())
-    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
-
-
-def judge_memory(reading: MemoryReading) -> list[Finding]:
-    """Return what is wrong with the memory for an agent that does not run yet."""
-    found = []
+def judge_memory(reading: MemoryReading) -> Iterator[Finding]:
+    """Yield what is wrong with the memory for an agent that does not run yet."""
     for group in reading.groups:
-        found += _judge_group(group)
+        yield from _judge_group(group)
     if reading.total_bytes > 0 and reading.available_bytes < TIGHT_BYTES:
         severity = Severity.ERROR if reading.available_bytes < LEAST_BYTES else Severity.WARNING
-        found.append(
-            Finding(
-                severity,
-                "this machine's memory",
-                f"{_mb(reading.available_bytes)} of {_mb(reading.total_bytes)} are available; an "
-                f"agent needs {_mb(LEAST_BYTES)} to begin with and {_mb(TIGHT_BYTES)} to prepare "
-                "a network of 100 MB. End other programs (the command shows the largest).",
-                "ps -eo rss,pid,args --sort -rss | head -n 10",
-            )
+        yield Finding(
+            severity,
+            "this machine's memory",
+            f"{_mb(reading.available_bytes)} of {_mb(reading.total_bytes)} are available; an "
+            f"agent needs {_mb(LEAST_BYTES)} to begin with and {_mb(TIGHT_BYTES)} to prepare "
+            "a network of 100 MB. End other programs (the command shows the largest).",
+            "ps -eo rss,pid,args --sort -rss | head -n 10",
         )
     if reading.swap_used_bytes > reading.total_bytes // 10:
-        found.append(
-            Finding(
-                Severity.WARNING,
-                ", ".join(reading.swapped_to),
-                f"{_mb(reading.swap_used_bytes)} are swapped out to a disk or card, which slows "
-                "everything down that reads them. End other programs, then swap back.",
-                f"sudo swapoff {' '.join(map(shlex.quote, reading.swapped_to))}",
-            )
+        yield Finding(
+            Severity.WARNING,
+            ", ".join(reading.swapped_to),
+            f"{_mb(reading.swap_used_bytes)} are swapped out to a disk or card, which slows "
+            "down every program that reads them. End other programs, then swap back.",
+            f"sudo swapoff {' '.join(map(shlex.quote, reading.swapped_to))}",
         )
-    return found
 
 
-def _judge_group(group: GroupMemory) -> list[Finding]:
-    found = []
+def _judge_group(group: GroupMemory) -> Iterator[Finding]:
     if group.free_bytes < TIGHT_BYTES:
         severity = Severity.ERROR if group.free_bytes < LEAST_BYTES else Severity.WARNING
-        found.append(
-            Finding(
-                severity,
-                str(group.folder),
-                f"Its control group allows {_mb(group.limit_bytes)}, of which "
-                f"{_mb(group.free_bytes)} are left; an agent needs {_mb(LEAST_BYTES)} to begin "
-                f"with and {_mb(TIGHT_BYTES)} to prepare a network of 100 MB.",
-                _raise_limit(group),
-            )
+        yield Finding(
+            severity,
+            str(group.folder),
+            f"Its control group allows {_mb(group.limit_bytes)}, of which "
+            f"{_mb(group.free_bytes)} are left; an agent needs {_mb(LEAST_BYTES)} to begin "
+            f"with and {_mb(TIGHT_BYTES)} to prepare a network of 100 MB.",
+            _raise_limit(group),
         )
     if group.oom_kills:
-        found.append(
-            Finding(
-                Severity.WARNING,
-                str(group.folder),
-                f"The kernel has killed {group.oom_kills} processes of this control group for "
-                "want of memory since the group was made. If the agent was one of them, its nodes "
-                "need a lower `memory` in cluster.yaml or the group a higher limit.",
-                "journalctl -k | grep -i 'killed process' | tail -n 5",
-            )
+        yield Finding(
+            Severity.WARNING,
+            str(group.folder),
+            f"The kernel has killed {group.oom_kills} processes of this control group for "
+            "want of memory since the group was created. If the agent was one of them, its "
+            "nodes need a lower `memory` in cluster.yaml or the group a higher limit.",
+            "journalctl -k | grep -i 'killed process' | tail -n 5",
         )
-    return found
 
 
 def _raise_limit(group: GroupMemory) -> str:
@@ -182,6 +144,6 @@ def _mb(size: float) -> str:
     return f"{size / 1e6:.0f} MB"
 
 
-def check_memory(_: object = None) -> list[Finding]:
+def check_memory(_: object = None) -> Iterable[Finding]:
     """Check this machine's memory and this process's control groups."""
     return judge_memory(read_memory())

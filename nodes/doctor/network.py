@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
+from nodes.host.kernel_files import number_of, text_of
 
 SMALLEST_MTU = 1280
 """The least that IPv6 needs; below it, many networks do not work at all."""
@@ -37,20 +39,20 @@ def read_interfaces(sys: Path = Path("/sys")) -> tuple[NetworkInterface, ...]:
     """Read the interfaces that are up, without loopback."""
     found = []
     for folder in sorted((sys / "class/net").glob("*")):
-        state = _text(folder / "operstate")
-        if folder.name == "lo" or state not in ("up", "unknown") or not _number(folder / "mtu"):
+        state = text_of(folder / "operstate")
+        if folder.name == "lo" or state not in ("up", "unknown") or not number_of(folder / "mtu"):
             continue
-        speed = _number(folder / "speed")
+        speed = number_of(folder / "speed")
         counters = folder / "statistics"
         found.append(
             NetworkInterface(
                 folder.name,
-                _number(folder / "mtu"),
+                number_of(folder / "mtu"),
                 speed if speed > 0 else None,
-                _text(folder / "duplex"),
-                _number(counters / "rx_packets") + _number(counters / "tx_packets"),
+                text_of(folder / "duplex"),
+                number_of(counters / "rx_packets") + number_of(counters / "tx_packets"),
                 sum(
-                    _number(counters / name)
+                    number_of(counters / name)
                     for name in ("rx_crc_errors", "rx_frame_errors", "tx_carrier_errors")
                 ),
             )
@@ -58,54 +60,34 @@ def read_interfaces(sys: Path = Path("/sys")) -> tuple[NetworkInterface, ...]:
     return tuple(found)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace").strip()
-    except OSError:  # the file exists, but this kind of interface has no such value
-        return ""
-
-
-def _number(path: Path) -> int:
-    text = _text(path)
-    return int(text) if text.isdigit() else 0
-
-
-def judge_interfaces(interfaces: tuple[NetworkInterface, ...]) -> list[Finding]:
-    """Return what is wrong with the interfaces."""
-    found = []
+def judge_interfaces(interfaces: tuple[NetworkInterface, ...]) -> Iterator[Finding]:
+    """Yield what is wrong with the interfaces."""
     for each in interfaces:
         if each.mtu < SMALLEST_MTU:
-            found.append(
-                Finding(
-                    Severity.WARNING,
-                    each.name,
-                    f"Its MTU is {each.mtu} bytes, so every tensor takes many packets.",
-                    f"sudo ip link set dev {each.name} mtu 1500",
-                )
+            yield Finding(
+                Severity.WARNING,
+                each.name,
+                f"Its MTU is {each.mtu} bytes, so every tensor takes many packets.",
+                f"sudo ip link set dev {each.name} mtu 1500",
             )
         if each.duplex == "half" or (each.speed_mbit or SLOW_MBIT) < SLOW_MBIT:
-            found.append(
-                Finding(
-                    Severity.WARNING,
-                    each.name,
-                    f"The link runs at {each.speed_mbit or '?'} Mbit/s, {each.duplex} duplex: a "
-                    "bad cable, or an old switch.",
-                    f"sudo ethtool {each.name}",
-                )
+            yield Finding(
+                Severity.WARNING,
+                each.name,
+                f"The link runs at {each.speed_mbit or '?'} Mbit/s, {each.duplex} duplex: a "
+                "bad cable, or an old switch.",
+                f"sudo ethtool {each.name}",
             )
         if each.packets > FEW_PACKETS and each.errors > BAD_SHARE * each.packets:
-            found.append(
-                Finding(
-                    Severity.WARNING,
-                    each.name,
-                    f"{each.errors} of {each.packets} packets had errors on the wire: change the "
-                    "cable or the port of the switch.",
-                    f"ip -s link show dev {each.name}",
-                )
+            yield Finding(
+                Severity.WARNING,
+                each.name,
+                f"{each.errors} of {each.packets} packets had errors on the wire: change the "
+                "cable or the port of the switch.",
+                f"ip -s link show dev {each.name}",
             )
-    return found
 
 
-def check_network(_: object = None) -> list[Finding]:
+def check_network(_: object = None) -> Iterable[Finding]:
     """Check this machine's network interfaces."""
     return judge_interfaces(read_interfaces())

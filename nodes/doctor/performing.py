@@ -61,8 +61,8 @@ def _unfinished(limit_s: float) -> Finding:
     return Finding(
         Severity.WARNING,
         "the check itself",
-        f"It has not ended within {limit_s:g} s, so nothing is known: a disk, a driver or a name "
-        "server may hang.",
+        f"It did not finish within {limit_s:g} s, so its result is unknown: a disk, a driver or a "
+        "name server may hang.",
         "dmesg --level err,warn | tail -n 20",
     )
 
@@ -71,6 +71,7 @@ def _failed(error: Exception) -> Finding:
     return Finding(
         Severity.WARNING,
         "the check itself",
-        f"It could not be made ({type(error).__name__}: {str(error)[:200]}), so nothing is known.",
+        f"It could not be completed ({type(error).__name__}: {str(error)[:200]}), so its result "
+        "is unknown.",
         "dmesg --level err,warn | tail -n 20",
     )

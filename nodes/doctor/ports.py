@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import socket
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -109,62 +110,57 @@ def _listeners(port: int, proc: Path) -> set[str]:
     return found
 
 
-def judge_port(reading: PortReading) -> list[Finding]:
-    """Return what keeps an agent from listening on an address."""
+def judge_port(reading: PortReading) -> Iterator[Finding]:
+    """Yield what keeps an agent from listening on an address."""
     if not reading.error:
-        return []
+        return
     where, port = reading.address, reading.address.rpartition(":")[2]
     host = host_of(where)
     if reading.error == errno.EADDRINUSE and reading.holder.is_agent:
-        return [
-            Finding(
-                Severity.NOTE,
-                where,
-                f"An agent listens there already, process {reading.holder.pid}. That is as it "
-                "should be, unless you want to start another one.",
-                "",
-            )
-        ]
+        yield Finding(
+            Severity.NOTE,
+            where,
+            f"An agent listens there already, process {reading.holder.pid}. That is as it "
+            "should be, unless you want to start another one.",
+            "",
+        )
+        return
     if reading.error == errno.EADDRINUSE:
         holder = reading.holder
         if not holder.pid:
-            return [
-                Finding(
-                    Severity.ERROR,
-                    where,
-                    "Another user's process listens there; the command shows which. End it, or "
-                    "choose another port with --listen and --data.",
-                    f"sudo ss -ltnp 'sport = :{port}'",
-                )
-            ]
-        return [
-            Finding(
+            yield Finding(
                 Severity.ERROR,
                 where,
-                f"Another program listens there, process {holder.pid} ({holder.command}). End it, "
-                "or choose another port with --listen and --data.",
-                f"kill {holder.pid}",
+                "Another user's process listens there; the command shows which. End it, or "
+                "choose another port with --listen and --data.",
+                f"sudo ss -ltnp 'sport = :{port}'",
             )
-        ]
+            return
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"Another program listens there, process {holder.pid} ({holder.command}). End it, "
+            "or choose another port with --listen and --data.",
+            f"kill {holder.pid}",
+        )
+        return
     if reading.error == errno.EADDRNOTAVAIL:
-        return [
-            Finding(
-                Severity.ERROR,
-                where,
-                f"{host} is no address of this machine.",
-                f"node-agent --listen tcp://0.0.0.0:{port}",
-            )
-        ]
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"{host} is not an address of this machine.",
+            f"node-agent --listen tcp://0.0.0.0:{port}",
+        )
+        return
     if reading.error == errno.EACCES and host is not None:
-        return [
-            Finding(
-                Severity.ERROR,
-                where,
-                f"Ports below 1024 are root's. Port {port} is one of them.",
-                f"node-agent --listen tcp://{host}:5500",
-            )
-        ]
-    return [Finding(Severity.ERROR, where, *_unusable_path(reading))]
+        yield Finding(
+            Severity.ERROR,
+            where,
+            f"Only root may listen on ports below 1024, and {port} is one of them.",
+            f"node-agent --listen tcp://{host}:5500",
+        )
+        return
+    yield Finding(Severity.ERROR, where, *_unusable_path(reading))
 
 
 def _unusable_path(reading: PortReading) -> tuple[str, str]:
@@ -180,11 +176,11 @@ def _unusable_path(reading: PortReading) -> tuple[str, str]:
             "node-agent --listen ipc:///tmp/agent",
         )
     return (
-        f"It cannot be listened on ({os.strerror(reading.error)}).",
+        f"The system refuses to listen on it ({os.strerror(reading.error)}).",
         "node-agent --listen tcp://0.0.0.0:5500",
     )
 
 
-def check_ports(setup: AgentSetup) -> list[Finding]:
+def check_ports(setup: AgentSetup) -> Iterable[Finding]:
     """Check the addresses of an agent."""
     return [finding for address in setup.addresses for finding in judge_port(read_port(address))]

@@ -7,6 +7,7 @@ in which this process computes. A quota that stops it shows then as well.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
@@ -14,11 +15,13 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodes.doctor.findings import Finding, Severity
-from nodes.host.control_groups import group_folders
+from nodes.host.control_groups import granted_cores, group_folders
+from nodes.host.kernel_files import number_of, table_of, text_of
 
 PROBE_S = 0.4
 """How long the probe computes: some periods of every usual quota (100 ms)."""
@@ -86,12 +89,11 @@ def read_processor(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Proc
     _compute(PROBE_S)
     groups = []
     for folder, (periods, throttled) in zip(folders, stops_before, strict=True):
-        cores = _quota(folder)
         now_periods, now_throttled = _stops(folder)
-        if math.isfinite(cores):
-            groups.append(
-                GroupQuota(folder, cores, now_periods - periods, now_throttled - throttled)
-            )
+        with contextlib.suppress(ValueError):
+            if math.isfinite(cores := granted_cores(folder)):
+                stops = now_periods - periods, now_throttled - throttled
+                groups.append(GroupQuota(folder, cores, *stops))
     return ProcessorReading(
         tuple(groups),
         _thermal_events(sys) - hot_before,
@@ -100,7 +102,7 @@ def read_processor(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Proc
         _frequencies(sys),
         _firmware(),
         _tool("nvpmodel", "-q"),
-        _text(sys / "devices/system/cpu/offline"),
+        text_of(sys / "devices/system/cpu/offline"),
         sys / "devices/system/cpu/cpufreq",
     )
 
@@ -120,40 +122,29 @@ def _quota_folders(proc: Path) -> list[Path]:
         return []
 
 
-def _quota(folder: Path) -> float:
-    """Return the cores that a group's own quota grants; infinite without one."""
-    words = _text(folder / "cpu.max").split()
-    if not words:
-        words = [_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
-        return math.inf
-    return int(words[0]) / int(words[1])
-
-
 def _stops(folder: Path) -> tuple[int, int]:
     """Return how many periods a group's quota has had, and in how many it stopped the group."""
-    lines = (line.split() for line in _text(folder / "cpu.stat").splitlines())
-    table = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    table = table_of(folder / "cpu.stat")
     return table.get("nr_periods", 0), table.get("nr_throttled", 0)
 
 
 def _thermal_events(sys: Path) -> int:
     """Return how often processors were throttled because of heat since the boot (x86)."""
     pattern = "devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
-    return sum(int(text) for path in sys.glob(pattern) if (text := _text(path)).isdigit())
+    return sum(map(number_of, sys.glob(pattern)))
 
 
 def _hottest_c(sys: Path) -> float | None:
-    zones = [_text(path) for path in sys.glob("class/thermal/thermal_zone*/temp")]
+    zones = [text_of(path) for path in sys.glob("class/thermal/thermal_zone*/temp")]
     return max((int(text) / 1000 for text in zones if text.lstrip("-").isdigit()), default=None)
 
 
 def _cooled(sys: Path) -> tuple[str, ...]:
     found = []
     for device in sorted(sys.glob("class/thermal/cooling_device*")):
-        kind, state = _text(device / "type"), _text(device / "cur_state")
+        kind, state = text_of(device / "type"), text_of(device / "cur_state")
         if re.search(r"cpu|processor", kind, re.IGNORECASE) and state.isdigit() and int(state):
-            found.append(f"{kind} at step {state} of {_text(device / 'max_state')}")
+            found.append(f"{kind} at step {state} of {text_of(device / 'max_state')}")
     return tuple(found)
 
 
@@ -161,11 +152,11 @@ def _frequencies(sys: Path) -> tuple[Frequency, ...]:
     found = []
     for folder in sorted(sys.glob("devices/system/cpu/cpufreq/policy*")):
         allowed, hardware = (
-            _text(folder / name) for name in ("scaling_max_freq", "cpuinfo_max_freq")
+            text_of(folder / name) for name in ("scaling_max_freq", "cpuinfo_max_freq")
         )
         if allowed.isdigit() and hardware.isdigit():
             governor, driver = (
-                _text(folder / name) for name in ("scaling_governor", "scaling_driver")
+                text_of(folder / name) for name in ("scaling_governor", "scaling_driver")
             )
             found.append(Frequency(folder, governor, driver, int(allowed), int(hardware)))
     return tuple(found)
@@ -190,14 +181,7 @@ def _tool(*command: str) -> str:
     return done.stdout
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace").strip()
-    except OSError:
-        return ""
-
-
-def judge_processor(reading: ProcessorReading) -> list[Finding]:
+def judge_processor(reading: ProcessorReading) -> Iterable[Finding]:
     """Return what slows the processors down."""
     return [
         *(finding for group in reading.groups for finding in _judge_quota(group)),
@@ -209,24 +193,22 @@ def judge_processor(reading: ProcessorReading) -> list[Finding]:
     ]
 
 
-def _judge_quota(group: GroupQuota) -> list[Finding]:
+def _judge_quota(group: GroupQuota) -> Iterator[Finding]:
     if not group.throttled and group.cores >= 1:
-        return []
+        return
     stopped = (
         f" and has stopped this program in {group.throttled} of {group.periods} periods while it "
         f"computed for {PROBE_S:g} s"
         if group.throttled
         else ""
     )
-    return [
-        Finding(
-            Severity.WARNING,
-            str(group.folder),
-            f"The quota of its control group grants {group.cores:g} cores{stopped}: the agent "
-            "computes that much slower.",
-            _without_quota(group.folder),
-        )
-    ]
+    yield Finding(
+        Severity.WARNING,
+        str(group.folder),
+        f"The quota of its control group grants {group.cores:g} cores{stopped}: the agent "
+        "computes that much slower.",
+        _without_quota(group.folder),
+    )
 
 
 def _without_quota(folder: Path) -> str:
@@ -238,40 +220,35 @@ def _without_quota(folder: Path) -> str:
     return f"echo -1 | sudo tee {shlex.quote(str(folder / 'cpu.cfs_quota_us'))}"
 
 
-def _judge_heat(reading: ProcessorReading) -> list[Finding]:
+def _judge_heat(reading: ProcessorReading) -> Iterator[Finding]:
     if not reading.hot and not reading.cooled:
-        return []
+        return
     heat = "" if reading.hottest_c is None else f" at {reading.hottest_c:.0f} °C"
     what = "; ".join(reading.cooled) or f"{reading.hot} events while this program computed"
-    return [
-        Finding(
-            Severity.WARNING,
-            "the processors",
-            f"They are slowed down because of heat{heat} ({what}). Give the board a heat sink, a "
-            "fan or more air; the command shows the temperatures.",
-            "grep . /sys/class/thermal/thermal_zone*/temp",
-        )
-    ]
+    yield Finding(
+        Severity.WARNING,
+        "the processors",
+        f"They are throttled because of heat{heat} ({what}). Give the board a heat sink, a "
+        "fan or more air; the command shows the temperatures.",
+        "grep . /sys/class/thermal/thermal_zone*/temp",
+    )
 
 
-def _judge_frequencies(reading: ProcessorReading) -> list[Finding]:
-    found = []
+def _judge_frequencies(reading: ProcessorReading) -> Iterator[Finding]:
     slow = [each for each in reading.frequencies if each.allowed_khz < 0.99 * each.hardware_khz]
     if slow:
         first = slow[0]
         files = f"{first.folder}/scaling_max_freq"
-        found.append(
-            Finding(
-                Severity.WARNING,
-                str(first.folder),
-                f"Processors may run at {first.allowed_khz / 1e6:.2f} GHz at most, and could at "
-                f"{first.hardware_khz / 1e6:.2f} GHz"
-                + (f" (so have {len(slow)} policies)." if len(slow) > 1 else "."),
-                f"echo {first.hardware_khz} | sudo tee {files}"
-                if len(slow) == 1
-                else f"for p in {reading.governors}/policy*; do sudo cp $p/cpuinfo_max_freq "
-                "$p/scaling_max_freq; done",
-            )
+        yield Finding(
+            Severity.WARNING,
+            str(first.folder),
+            f"Processors may run at {first.allowed_khz / 1e6:.2f} GHz at most, although they "
+            f"support {first.hardware_khz / 1e6:.2f} GHz"
+            + (f" ({len(slow)} policies are limited)." if len(slow) > 1 else "."),
+            f"echo {first.hardware_khz} | sudo tee {files}"
+            if len(slow) == 1
+            else f"for p in {reading.governors}/policy*; do sudo cp $p/cpuinfo_max_freq "
+            "$p/scaling_max_freq; done",
         )
     saving = [
         each
@@ -279,86 +256,72 @@ def _judge_frequencies(reading: ProcessorReading) -> list[Finding]:
         if each.governor == "powersave" and each.driver not in _SELF_TUNING
     ]
     if saving:
-        found.append(
-            Finding(
-                Severity.WARNING,
-                str(saving[0].folder),
-                "The governor powersave keeps the processors at their lowest frequency.",
-                f"echo ondemand | sudo tee {reading.governors}/policy*/scaling_governor",
-            )
+        yield Finding(
+            Severity.WARNING,
+            str(saving[0].folder),
+            "The governor powersave keeps the processors at their lowest frequency.",
+            f"echo ondemand | sudo tee {reading.governors}/policy*/scaling_governor",
         )
-    return found
 
 
-def _judge_firmware(reading: ProcessorReading) -> list[Finding]:
-    """Return what the firmware of a Raspberry Pi says."""
+def _judge_firmware(reading: ProcessorReading) -> Iterator[Finding]:
+    """Yield what the firmware of a Raspberry Pi says."""
     if not reading.firmware:
-        return []
+        return
     now, before = reading.firmware & 0xF, reading.firmware >> 16 & 0xF
     where, show = "vcgencmd get_throttled", "vcgencmd get_throttled"
-    found = []
     if now & UNDER_VOLTAGE:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                where,
-                "The supply voltage is too low now, so the board is slow and may crash: use the "
-                "maker's power supply and a short cable.",
-                show,
-            )
+        yield Finding(
+            Severity.ERROR,
+            where,
+            "The supply voltage is too low now, so the board is slow and may crash: use the "
+            "maker's power supply and a short cable.",
+            show,
         )
     if now & (CAPPED | THROTTLED | SOFT_LIMIT):
-        found.append(
-            Finding(
-                Severity.WARNING,
-                where,
-                "The firmware lowers the processors' frequency now, because of heat or voltage: "
-                "give the board a heat sink or a fan, and a better power supply.",
-                "vcgencmd measure_temp",
-            )
+        yield Finding(
+            Severity.WARNING,
+            where,
+            "The firmware lowers the processors' frequency now, because of heat or voltage: "
+            "give the board a heat sink or a fan, and a better power supply.",
+            "vcgencmd measure_temp",
         )
     if before & ~now:
-        found.append(
-            Finding(
-                Severity.NOTE,
-                where,
-                f"Since the boot the firmware has lowered the frequency or seen a low voltage "
-                f"(0x{reading.firmware:x}); not now. The record ends with a boot.",
-                "sudo reboot",
-            )
+        yield Finding(
+            Severity.NOTE,
+            where,
+            "Since the last boot, the firmware has lowered the frequency or detected a low "
+            f"voltage (0x{reading.firmware:x}), but it does not now. A reboot clears this "
+            "record.",
+            "sudo reboot",
         )
-    return found
 
 
-def _judge_power_mode(answer: str) -> list[Finding]:
-    """Return what a Jetson's power mode costs; mode 0 is the fastest on every module but one."""
+def _judge_power_mode(answer: str) -> Iterator[Finding]:
+    """Yield what a Jetson's power mode costs; mode 0 is the fastest on every module but one."""
     match = re.search(r"NV Power Mode:\s*(\S+)\s+(\d+)", answer)
     if match is None or match[2] == "0" or match[1].upper().startswith("MAXN"):
-        return []
-    return [
-        Finding(
-            Severity.NOTE,
-            "nvpmodel",
-            f"The power mode is {match[1]}, which limits processors and GPU. Mode 0 is usually "
-            "the fastest.",
-            "sudo nvpmodel -m 0",
-        )
-    ]
+        return
+    yield Finding(
+        Severity.NOTE,
+        "nvpmodel",
+        f"The power mode is {match[1]}, which limits processors and GPU. Mode 0 is usually "
+        "the fastest.",
+        "sudo nvpmodel -m 0",
+    )
 
 
-def _judge_offline(offline: str) -> list[Finding]:
+def _judge_offline(offline: str) -> Iterator[Finding]:
     if not offline:
-        return []
-    return [
-        Finding(
-            Severity.NOTE,
-            "/sys/devices/system/cpu/offline",
-            f"The processors {offline} are switched off.",
-            f"sudo chcpu -e {offline}",
-        )
-    ]
+        return
+    yield Finding(
+        Severity.NOTE,
+        "/sys/devices/system/cpu/offline",
+        f"The processors {offline} are switched off.",
+        f"sudo chcpu -e {offline}",
+    )
 
 
-def check_processor(_: object = None) -> list[Finding]:
+def check_processor(_: object = None) -> Iterable[Finding]:
     """Check whether something slows this machine's processors down."""
     return judge_processor(read_processor())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -55,56 +56,46 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def judge_versions(reading: VersionsReading) -> list[Finding]:
-    """Return which versions are too old, or do not belong together."""
-    found = []
+def judge_versions(reading: VersionsReading) -> Iterator[Finding]:
+    """Yield which versions are too old, or do not belong together."""
     if reading.python < OLDEST_PYTHON:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                "Python",
-                f"It is {'.'.join(map(str, reading.python))}; {PACKAGE} needs 3.10 or newer.",
-                "sudo apt install python3.11 python3.11-venv",
-            )
+        yield Finding(
+            Severity.ERROR,
+            "Python",
+            f"It is {'.'.join(map(str, reading.python))}; {PACKAGE} needs 3.10 or newer.",
+            "sudo apt install python3.11 python3.11-venv",
         )
     installed = reading.packages.get(PACKAGE)
     if installed is not None and installed != reading.running:
-        found.append(
-            Finding(
-                Severity.WARNING,
-                PACKAGE,
-                f"Version {installed} is installed, but the code that runs is of "
-                f"{reading.running}: two installations are mixed.",
-                install_command(
-                    "--force-reinstall",
-                    "--no-deps",
-                    f"dist/csdf_edge-{reading.running}-py3-none-any.whl",
-                ),
-            )
+        yield Finding(
+            Severity.WARNING,
+            PACKAGE,
+            f"Version {installed} is installed, but the running code is version "
+            f"{reading.running}: two installations are mixed.",
+            install_command(
+                "--force-reinstall",
+                "--no-deps",
+                f"dist/csdf_edge-{reading.running}-py3-none-any.whl",
+            ),
         )
     for name, oldest in NEEDED.items():
         version = reading.packages.get(name)
         wanted = ".".join(map(str, oldest))
         if version is None or numbers(version) < oldest:
-            found.append(
-                Finding(
-                    Severity.ERROR,
-                    name,
-                    f"It is {'not installed' if version is None else f'version {version}'}; "
-                    f"{wanted} or newer is needed.",
-                    install_command(f"{name}>={wanted}"),
-                )
+            yield Finding(
+                Severity.ERROR,
+                name,
+                f"It is {'not installed' if version is None else f'version {version}'}; "
+                f"{wanted} or newer is needed.",
+                install_command(f"{name}>={wanted}"),
             )
     if not reading.has_curve:
-        found.append(
-            Finding(
-                Severity.ERROR,
-                "pyzmq",
-                "Its ZeroMQ was built without CURVE and cannot encrypt.",
-                install_command("--force-reinstall", "pyzmq"),
-            )
+        yield Finding(
+            Severity.ERROR,
+            "pyzmq",
+            "Its ZeroMQ was built without CURVE and cannot encrypt.",
+            install_command("--force-reinstall", "pyzmq"),
         )
-    return found
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -113,7 +104,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return () if match is None else tuple(map(int, match[0].split(".")))
 
 
-def check_versions(setup: AgentSetup) -> list[Finding]:
+def check_versions(setup: AgentSetup) -> Iterable[Finding]:
     """Check the versions of an agent's installation."""
     return judge_versions(read_versions(setup.version))
 

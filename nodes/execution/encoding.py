@@ -43,8 +43,8 @@ AVAILABLE: tuple[Encoding, ...] = tuple(
 """The encodings that this process has."""
 
 MISSING = (
-    "the encoding lossless needs the package zstandard there; install csdf-edge[lossless], or "
-    "choose another `wire`"
+    "the encoding lossless needs the package zstandard on that node; install csdf-edge[lossless], "
+    "or choose another `wire`"
 )
 
 _LEVEL = 1
@@ -241,10 +241,10 @@ def _decompressed(frame: Array, size: int, channel: ChannelSpec) -> Array:
     """Decompress a frame of Zstandard that must declare exactly this size, before it is trusted."""
     try:
         if zstandard.frame_content_size(frame.data) != size:
-            raise UndecodableError(channel, "it declares another size than its values have")
+            raise UndecodableError(channel, "its declared size is not that of its values")
         found = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise UndecodableError(channel, str(error)) from None
     if len(found) != size:
-        raise UndecodableError(channel, "it has another size than it declares")
+        raise UndecodableError(channel, "its size is not the one that it declares")
     return np.frombuffer(found, np.uint8)

@@ -11,7 +11,7 @@ import numpy as np
 from nodes.execution.encoding import decode
 from nodes.execution.rehearsal import RehearsedPhase
 from nodes.executors.base import BoundRun, LoadedSubnet, binder
-from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_inputs
 from nodes.host.control_groups import room_bytes
 from nodes.protocol.encodings import Encoding
 from nodes.protocol.errors import NodeError
@@ -102,16 +102,16 @@ class LoadedPhase:
             found = model.get(tensor)
             if found is None:
                 raise NodeError(
-                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
-                    "as its plan says: make a new plan"
+                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, which its "
+                    "plan expects: make a new plan"
                 )
             if channel.varies and found.dtype == channel.dtype:
                 continue
             if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
                 raise NodeError(
                     f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
-                    f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
-                    f"{list(channel.shape)}: make a new plan"
+                    f"{found.dtype}{list(found.shape)}, but {channel.dtype}{list(channel.shape)} "
+                    "in its plan: make a new plan"
                 )
         if what == "input" and model.keys() != planned.keys():
             missing = sorted(model.keys() - planned.keys())
@@ -130,7 +130,7 @@ class LoadedPhase:
         if needed > room:
             raise NodeError(
                 f"phase {self.spec.name!r}: the inputs and outputs of one frame take "
-                f"{needed / 1e6:.1f} MB, and there is room for {room / 1e6:.1f} MB: give this node "
+                f"{needed / 1e6:.1f} MB, and only {room / 1e6:.1f} MB are free: give this node "
                 "less of the network"
             )
 
@@ -172,10 +172,7 @@ class LoadedPhase:
             check_finite(inputs, made, self.may_be_infinite)
 
     def _synthetic_inputs(self) -> dict[str, Array]:
-        return {
-            tensor: synthetic_input(channel.dtype, channel.shape)
-            for tensor, channel in self.inputs.items()
-        }
+        return synthetic_inputs(self.inputs)
 
 
 @dataclass(slots=True)

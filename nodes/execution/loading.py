@@ -130,8 +130,8 @@ class LoadedAhead:
         needed = sum(p.weights.size_bytes for p in self.deployment.phases if p.weights is not None)
         if needed > (room := room_bytes()):
             raise NodeError(
-                f"the next subnets take {needed / 1e6:.0f} MB beside the present ones, and there "
-                f"is room for {room / 1e6:.0f} MB"
+                f"the next subnets take {needed / 1e6:.0f} MB in addition to the present ones, "
+                f"and the room left is {room / 1e6:.0f} MB"
             )
         others = engine_threads()
         try:

@@ -70,12 +70,17 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
     seconds).
 
     Only the later half of the small messages counts, because caches are cold at first. Both costs
-    are lower quartiles, because every disturbance makes a message more expensive. Small rounds
-    do not determine the cost of a byte. A cost without samples is 0.
+    are lower quartiles, because every disturbance makes a message more expensive. A slow board has
+    time for two small messages, so a disturbed one may decide; but bytes cost at least nothing, so
+    a message costs at most what the rounds took. Small rounds do not determine the cost of a byte.
+    A cost without samples is 0.
     """
     if not small_s:
         return WireCosts(0.0, 0.0)
     message_s = _lower_quartile(small_s[len(small_s) // 2 :])
+    most_s = [seconds / (1 + MORE * (messages - 1)) for messages, _, seconds in rounds if messages]
+    if most_s:
+        message_s = min(message_s, _lower_quartile(most_s))
     rates = [
         max(0.0, seconds - message_s * (1 + MORE * (messages - 1))) / size
         for messages, size, seconds in rounds

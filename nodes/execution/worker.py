@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import TypeAlias
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
@@ -41,11 +41,13 @@ from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
 from nodes.net.loopback import Loopback
 from nodes.protocol.errors import NodeError
-from nodes.protocol.messages import ChannelSpec, Deployment
+from nodes.protocol.messages import ChannelSpec, Deployed, Deployment, Prepared, Progress
 from nodes.protocol.payload import Array
 
 THREAD_NAME = "executor"
 """The name of the thread that computes in tools such as `top -H`."""
+
+log = logging.getLogger("node-agent")
 
 TRIM_PERIOD_S = 60.0
 """How often a worker that computes gives the heap's free memory back.
@@ -54,49 +56,6 @@ When the machine is busy for a moment, channels fill and tensors lie in the heap
 exist at once. Without this, an agent would hold that memory to its end. New tensors then make the
 kernel map pages again, which takes some milliseconds.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Load:
-    deployment: Deployment
-    graphs: tuple[Path, ...]
-    preparing: Future[Loopback | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    """Start a thread. It is in the control group of the thread that starts it, so what it rehearses
-    is measured under the quota under which the executor thread will compute."""
-
-    thread: Thread
-
-
-@dataclass(frozen=True, slots=True)
-class _TakeOver:
-    epoch: int
-    ahead: LoadedAhead
-
-
-@dataclass(frozen=True, slots=True)
-class _CloseAhead:
-    ahead: LoadedAhead
-
-
-@dataclass(frozen=True, slots=True)
-class _Unload:
-    epoch: int
-    interrupted: Executor
-
-
-@dataclass(frozen=True, slots=True)
-class _Fire:
-    epoch: int
-    phase: int
-    frame: int
-    begun: BegunFiring | Exception
-
-
-_Job: TypeAlias = _Load | _Begin | _TakeOver | _CloseAhead | _Fire | _Unload
 
 
 class Worker:
@@ -122,7 +81,7 @@ class Worker:
         self._loopback = loopback
         self._report = report
         self._trim_period_s = trim_period_s
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._ahead: LoadedAhead | None = None
         self._costs: WireCosts | None = None
@@ -151,18 +110,18 @@ class Worker:
         """Call `verify`, then prepare, load and rehearse the phases, whose subnets are `graphs`.
 
         Verifying and preparing happen in a thread that this call starts. Phases that are loaded
-        ahead are taken over instead. Reports `LoadProgress`, then `Loaded` or `LoadFailed`.
+        ahead are taken over instead. Reports `Progress`, then `Deployed` or `LoadFailed`.
         """
         ahead = self._ahead
         if ahead is not None and ahead.executor is not None and self.has_loaded(deployment):
             self._ahead, self._executor = None, ahead.executor
-            self._jobs.put(_TakeOver(deployment.epoch, ahead))
+            self._jobs.put(partial(self._take_over, deployment.epoch, ahead))
             return
         self.close_ahead()
         threads = ThreadPoolExecutor(1, "preparing")
         preparing = threads.submit(self._prepare, deployment, graphs, verify, ahead)
         threads.shutdown(wait=False)  # ends the thread after this one call
-        self._jobs.put(_Load(deployment, graphs, preparing))
+        self._jobs.put(partial(self._load, deployment, graphs, preparing))
 
     def has_loaded(self, deployment: Deployment) -> bool:
         """Return whether the phases of a deployment are loaded ahead."""
@@ -177,7 +136,7 @@ class Worker:
         loads: bool = False,
     ) -> None:
         """Call `verify`, then prepare subnets, in a thread that this call starts, while the present
-        phases fire; reports `SubnetsPrepared`. Prepared subnets stay in the cache.
+        phases fire; reports `Prepared`. Prepared subnets stay in the cache.
 
         With `loads`, they are also loaded and rehearsed, for `load` to take over. Call it again
         only after the report.
@@ -196,18 +155,20 @@ class Worker:
                     self._load_ahead(ahead, executor, options, graphs)
             except Exception as error:  # noqa: BLE001 - the present phases fire on
                 reason = _sentence(error)
-            self._report(ev.SubnetsPrepared(deployment.epoch, reason))
+            self._report(Prepared(deployment.epoch, reason))
 
         thread = Thread(target=prepare, name="preparing ahead", daemon=True)
         if ahead is not None:
             ahead.thread = thread
-        self._jobs.put(_Begin(thread))  # so that it has the executor thread's quota
+        # The executor thread starts it, so that it is in that one's control group, and what it
+        # rehearses is measured under the quota under which that one computes.
+        self._jobs.put(thread.start)
 
     def close_ahead(self) -> None:
         """Close the phases that are loaded ahead, if there are any."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.drop():
-            self._jobs.put(_CloseAhead(ahead))
+            self._jobs.put(partial(_close, ahead))
 
     def fire(self, firing: Fire) -> None:
         """Queue a firing. Reports `FiringEnded` or `FiringFailed`.
@@ -219,14 +180,14 @@ class Worker:
             begun: BegunFiring | Exception = self._phases[firing.phase].begin(firing.inputs)
         except Exception as error:  # noqa: BLE001 - reported as an error of the firing is
             begun = error
-        self._jobs.put(_Fire(firing.epoch, firing.phase, firing.frame, begun))
+        self._jobs.put(partial(self._fire, firing.epoch, firing.phase, firing.frame, begun))
 
     def unload(self, epoch: int) -> None:
         """Interrupt and drop all jobs of this epoch, then free its memory; reports `Unloaded`."""
         self._dropped.add(epoch)  # before the executor is looked up, because `_prepare` sets it
         executor = self._executor
         executor.interrupt()  # the job may take minutes, and its result is not needed
-        self._jobs.put(_Unload(epoch, executor))
+        self._jobs.put(partial(self._unload, epoch, executor))
 
     def stop(self, timeout_s: float) -> bool:
         """Interrupt the running job and end the thread; False if it is not over in time."""
@@ -244,20 +205,10 @@ class Worker:
         ask_for_usual_slices()  # I/O threads would wait longer for this one otherwise
         trim_at_s = time.monotonic() + self._trim_period_s
         while (job := self._jobs.get()) is not None:
-            match job:
-                case _Fire():
-                    if job.epoch not in self._dropped:
-                        self._report(self._fired(job))
-                case _Load():
-                    self._load(job)
-                case _Begin():
-                    job.thread.start()
-                case _TakeOver():
-                    self._take_over(job)
-                case _CloseAhead():
-                    _close(job.ahead)
-                case _Unload():
-                    self._unload(job)
+            try:
+                job()
+            except Exception:  # a bug: what an engine raises, each job reports itself
+                log.exception("a job of the thread that computes failed")
             del job  # the last tensors must not stay alive while the thread waits
             if time.monotonic() >= trim_at_s:
                 give_back_free_memory()
@@ -270,11 +221,16 @@ class Worker:
             self._clock.close()
         self._clock = None
 
-    def _load(self, job: _Load) -> None:
-        epoch = self._epoch = job.deployment.epoch
+    def _load(
+        self,
+        deployment: Deployment,
+        graphs: Sequence[Path],
+        preparing: Future[Loopback | None],
+    ) -> None:
+        epoch = self._epoch = deployment.epoch
         try:
-            with job.preparing.result() or contextlib.nullcontext() as loopback:
-                seconds, costs = self._load_phases(job, loopback)
+            with preparing.result() or contextlib.nullcontext() as loopback:
+                seconds, costs = self._load_phases(deployment, graphs, loopback)
         except DroppedError:
             return
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
@@ -282,21 +238,20 @@ class Worker:
             return
         if epoch not in self._dropped:
             give_back_free_memory()
-            rss_bytes = usage().rss_bytes
-            loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
-            self._report(loaded)
+            self._report_loaded(epoch, seconds, costs)
 
-    def _take_over(self, job: _TakeOver) -> None:
+    def _take_over(self, epoch: int, ahead: LoadedAhead) -> None:
         """Let the phases that were loaded ahead be those that fire."""
-        epoch, ahead = job.epoch, job.ahead
         self._epoch = epoch
         self._phases, self._costs = ahead.phases, ahead.costs
         if epoch not in self._dropped:
-            costs, total = ahead.costs, len(ahead.phases)
-            self._report(ev.LoadProgress(epoch, total, total, "loaded ahead"))
-            rss_bytes = usage().rss_bytes
-            loaded = ev.Loaded(epoch, ahead.seconds, rss_bytes, costs.message_s, costs.byte_s)
-            self._report(loaded)
+            total = len(ahead.phases)
+            self._report(Progress(epoch, total, total, "loaded ahead"))
+            self._report_loaded(epoch, ahead.seconds, ahead.costs)
+
+    def _report_loaded(self, epoch: int, seconds: tuple[float, ...], costs: WireCosts) -> None:
+        rss_bytes = usage().rss_bytes
+        self._report(Deployed(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s))
 
     def _load_ahead(
         self, ahead: LoadedAhead, executor: Executor, options: LoadOptions, graphs: Sequence[Path]
@@ -331,9 +286,9 @@ class Worker:
         def report_progress(_: Path) -> None:
             nonlocal prepared
             prepared += 1
-            self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
+            self._report(Progress(epoch, 0, total, f"prepared {prepared} of {total}"))
 
-        self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
+        self._report(Progress(epoch, 0, total, "preparing"))
         self._executor.prepare(graphs, self._options, report_progress)
         return None if self._loopback is None else self._loopback()
 
@@ -362,8 +317,8 @@ class Worker:
         has = executor.block if isinstance(executor, ComputesInBlocks) else 1
         if block not in (1, has):
             raise NodeError(
-                f"{executor.describe()} takes no tensors in blocks of {block} channels, as its "
-                "deployment says"
+                f"{executor.describe()} cannot take tensors in blocks of {block} channels, which "
+                "its deployment requires"
             )
         return executor, LoadOptions(
             threads=threads_of(deployment),
@@ -374,18 +329,17 @@ class Worker:
         )
 
     def _load_phases(
-        self, job: _Load, loopback: Loopback | None
+        self, deployment: Deployment, graphs: Sequence[Path], loopback: Loopback | None
     ) -> tuple[tuple[float, ...], WireCosts]:
-        deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
 
         def goes_on() -> bool:
             return epoch not in self._dropped
 
         def report_progress(done: int, what: str) -> None:
-            self._report(ev.LoadProgress(epoch, done, total, what))
+            self._report(Progress(epoch, done, total, what))
 
-        given = deployment, job.graphs, self._executor, self._options
+        given = deployment, graphs, self._executor, self._options
         load_phases(*given, self._phases, goes_on, report_progress)
         give_back_free_memory()  # before the first runs bring weights into memory
         seconds, costs = rehearse(deployment, self._phases, loopback, goes_on, report_progress)
@@ -393,24 +347,30 @@ class Worker:
             self._costs = costs
         return seconds, costs
 
-    def _fired(self, firing: _Fire) -> ev.FiringEnded | ev.FiringFailed:
+    def _fire(self, epoch: int, index: int, frame: int, begun: BegunFiring | Exception) -> None:
+        if epoch not in self._dropped:
+            self._report(self._fired(epoch, index, frame, begun))
+
+    def _fired(
+        self, epoch: int, index: int, frame: int, begun: BegunFiring | Exception
+    ) -> ev.FiringEnded | ev.FiringFailed:
         """Run a phase, and return the event with its outputs or its error."""
-        phase = self._phases[firing.phase]
+        phase = self._phases[index]
         try:
-            run = self._compute(phase, firing.begun, firing.frame)
+            run = self._compute(phase, begun, frame)
             outputs = run.outputs
             encoded = _encoded(phase, outputs) if phase.encoded else {}
         except UndecodableError as error:
-            return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, str(error), error.node)
+            return ev.FiringFailed(epoch, index, frame, str(error), error.node)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
-            reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
-            return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason)
+            reason = f"phase {phase.spec.name!r} at frame {frame}: {_sentence(error)}"
+            return ev.FiringFailed(epoch, index, frame, reason)
         shapes = {tensor: outputs[tensor].shape for tensor in phase.varying}
         sent = {tensor: outputs[tensor].data for tensor in phase.sent_raw}
         return ev.FiringEnded(
-            firing.epoch,
-            firing.phase,
-            firing.frame,
+            epoch,
+            index,
+            frame,
             sent,
             run.passed_s,
             run.computed_s,
@@ -448,8 +408,7 @@ class Worker:
             phase.keep(outputs)
         return run
 
-    def _unload(self, job: _Unload) -> None:
-        epoch = job.epoch
+    def _unload(self, epoch: int, interrupted: Executor) -> None:
         if self._epoch == epoch:
             for phase in self._phases:
                 _close(phase.subnet)
@@ -459,7 +418,7 @@ class Worker:
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)
-        job.interrupted.resume()  # the core starts no other load before it has `Unloaded`
+        interrupted.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
 
 
@@ -479,11 +438,11 @@ def _encoded(phase: LoadedPhase, outputs: Mapping[str, Array]) -> dict[int, memo
 
 
 def _unfit(channel: ChannelSpec, made: Array) -> str:
-    found = f"{channel.tensor!r} came out as {made.dtype}{list(made.shape)}"
+    found = f"{channel.tensor!r} was computed as {made.dtype}{list(made.shape)}"
     if channel.varies and made.dtype == channel.dtype:
         return (
-            f"{found}, and a result of varying shape has {MAX_VARYING_BYTES >> 20} MiB at most: "
-            "let the network select fewer"
+            f"{found}, and a result of varying shape may have at most {MAX_VARYING_BYTES >> 20} "
+            "MiB: make the network select fewer"
         )
     return f"{found} instead of {channel.dtype}{list(channel.shape)}"
 

@@ -463,6 +463,32 @@ class OutputAllocator:
         return {name: np.empty(shape, dtype) for name, dtype, shape in self._specs}
 
 
+class BasicSubnet:
+    """The part of a loaded subnet that is the same for every engine: its name and its tensors."""
+
+    def __init__(
+        self, name: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+    ) -> None:
+        self._name = name
+        self._inputs = inputs
+        self._outputs = outputs
+        self._check = InputCheck(name, inputs)
+        self._allocator = OutputAllocator(outputs)
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """Return the model's inputs."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """Return the model's outputs."""
+        return self._outputs
+
+    def _closed(self) -> ExecutorError:
+        return ExecutorError(f"subnet {self._name} is closed; load it again")
+
+
 def address(array: Array) -> int:
     """Return the address of the array's first element."""
     pointer: int = array.__array_interface__["data"][0]

@@ -60,7 +60,9 @@ def offers(only: str = AUTO, notes: PreparedFiles | None = None) -> tuple[Engine
     if provider_called(only) is not None:
         names = (only,)
     if only != AUTO and only not in names:
-        raise ExecutorError(f"no engine is called {only!r}; there are {', '.join((AUTO, *names))}")
+        raise ExecutorError(
+            f"there is no engine {only!r}; the engines are {', '.join((AUTO, *names))}"
+        )
     return tuple(_offer(name, notes) for name in names if only in (AUTO, name))
 
 

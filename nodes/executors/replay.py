@@ -2,20 +2,16 @@
 
 `python -m nodes.executors.replay STEPS` reads a JSON file: `folder`, a list of `frames`, and a
 list of `steps`. Every step runs one ONNX `graph` on each frame, in plain ONNX Runtime at a `level`
-of fusion (`all`, `basic`, `none`), or at the level `agent` as an agent on this machine runs it. Its
-inputs are arrays that exist or that earlier steps made, and its outputs are written to files:
+of fusion (`all`, `none`), or at the level `agent` as an agent on this machine runs it. Its inputs
+are arrays that exist or that earlier steps made, and its outputs are written to files:
 
-    {"graph": "…/a3f0", "level": "all", "moved": 0.0, "how": "alike",
+    {"graph": "…/a3f0", "level": "all",
      "inputs": {"x": ["in/0.npy", [[1, 0, 8]]]}, "outputs": {"y": "chain/4.npy"}}
 
 File names are relative to FOLDER/FRAME/. The bounds [axis, start, stop] after an input's file
 select the elements that are fed; an empty list selects all. `outputs` may also name tensors inside
-the graph; a name that the graph does not have is ignored. `moved` m moves every element of
-floating-point inputs by m times its magnitude, and zeros by m times the largest magnitude (1 if all
-are zero). `how` gives the directions. `alike`: all elements move up. `mixed`: half of them, always
-the same ones, move down, because a network that normalises its input hardly notices a scaled one.
-`evenly`: all move up by as much as zeros do. Only one graph is loaded at a time. For each step it
-prints a JSON line.
+the graph; a name that the graph does not have is ignored. Only one graph is loaded at a time. For
+each step and frame it prints a JSON line.
 
 Exit code 0: all steps are computed. 2: one sentence on standard error says what was wrong.
 """
@@ -27,32 +23,26 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
-from nodes.executors.onnx.protobuf import field, submessages, text_field
+from nodes.executors.onnx.protobuf import field, submessages, text_field, texts
 from nodes.executors.onnx.schema import GraphField, ModelField, NodeField, ValueInfoField, graphs
 from nodes.executors.onnx.sessions import (
-    compute_few_bits_exactly,
+    cpu_session,
     engine_errors,
     import_onnxruntime,
+    plain_options,
 )
 from nodes.executors.registry import open_executor
 from nodes.protocol.payload import Array
-
-How: TypeAlias = Literal["alike", "mixed", "evenly"]
 
 _Compute: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _AGENT = "agent"
 """The level of a step that an agent's executor runs, and the name of its cache's folder."""
-
-_SILENT = 4
-
-_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def run(wanted: Mapping[str, Any]) -> None:
@@ -67,14 +57,14 @@ def run(wanted: Mapping[str, Any]) -> None:
             for frame in wanted["frames"]:
                 own = folder / frame
                 feed = {
-                    name: moved(_read(own / file, within), step["moved"], step["how"])
+                    name: _read(own / file, within)
                     for name, (file, within) in step["inputs"].items()
                 }
                 for name, result in compute(feed).items():
                     target = own / step["outputs"][name]
                     target.parent.mkdir(parents=True, exist_ok=True)
                     np.save(target, np.asanyarray(result), allow_pickle=False)
-        print(json.dumps({"step": number}), flush=True)  # noqa: T201
+                print(json.dumps({"step": number, "frame": frame}), flush=True)  # noqa: T201
 
 
 @contextmanager
@@ -96,27 +86,6 @@ def _engine(ort: Any, step: Mapping[str, Any], folder: Path) -> Iterator[_Comput
     yield compute
 
 
-def moved(array: Array, by: float, how: How) -> Array:
-    """Return `array` moved by `by` times its magnitude, in its own dtype.
-
-    The module's docstring explains `how`. Arrays of other than floating-point dtypes stay as they
-    are.
-    """
-    if by == 0.0 or array.dtype.kind != "f":
-        return array
-    sizes = np.abs(array.astype(np.float64))
-    largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes))) or 1.0
-    if how == "evenly":
-        steps = np.full_like(sizes, largest)
-    else:
-        steps = np.where(sizes == 0.0, largest, sizes)
-    signs: Any = 1
-    if how == "mixed":
-        signs = np.random.default_rng(0).choice((-1, 1), size=array.shape)
-    result: Array = np.asarray((array + by * signs * steps).astype(array.dtype))
-    return result
-
-
 def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
     """Return a serialised model with the inner tensors that are `wanted` as further outputs.
 
@@ -129,7 +98,7 @@ def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
             if kind == GraphField.OUTPUT:
                 given.add(text_field(value, ValueInfoField.NAME) or "")
             elif kind == GraphField.NODE:
-                made |= {str(v, "utf-8") for k, v in submessages(value) if k == NodeField.OUTPUT}
+                made.update(texts(value, NodeField.OUTPUT))
     more = [name for name in wanted if name in made - given]
     outputs = b"".join(
         field(GraphField.OUTPUT, field(ValueInfoField.NAME, name.encode())) for name in more
@@ -138,24 +107,9 @@ def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
 
 
 def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
-    levels = ort.GraphOptimizationLevel
-    options = ort.SessionOptions()
-    compute_few_bits_exactly(options)
-    options.log_severity_level = _SILENT
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = {
-        "all": levels.ORT_ENABLE_ALL,
-        "basic": levels.ORT_ENABLE_BASIC,
-        "none": levels.ORT_DISABLE_ALL,
-    }[level]
-    options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
     with engine_errors(ort, str(graph), "load"):
-        return ort.InferenceSession(
-            with_outputs(graph.read_bytes(), outputs),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=faulty_optimizers(graph),
-        )
+        content = with_outputs(graph.read_bytes(), outputs)
+        return cpu_session(ort, graph, plain_options(ort, is_fused=level == "all"), content)
 
 
 def _read(path: Path, within: Sequence[tuple[int, int, int]]) -> Array:
@@ -165,7 +119,9 @@ def _read(path: Path, within: Sequence[tuple[int, int, int]]) -> Array:
         raise ExecutorError(f"{path} cannot be read as an array: {error}") from error
     bounds = {axis: slice(start, stop) for axis, start, stop in within}
     part = array[tuple(bounds.get(axis, slice(None)) for axis in range(array.ndim))]
-    return np.asarray(part)  # indexing an array of no axes returned a scalar
+    # Indexing an array of no axes returned a scalar. ONNX Runtime reads the bytes of an array of
+    # the other byte order as if they were in this one.
+    return np.asarray(part.astype(part.dtype.newbyteorder("="), copy=False))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,9 +6,13 @@ Engines try a subnet out on them after preparing it, and an agent rehearses with
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 
+from nodes.executors.base import ExecutorError
 from nodes.protocol.payload import Array
 
 _GOLDEN = 0x9E3779B9
@@ -34,3 +38,37 @@ def synthetic_input(dtype: str, shape: tuple[int, ...]) -> Array:
     made = numbers.view(np.float32)
     made -= np.float32(1)
     return made.reshape(shape).astype(dtype, copy=False)
+
+
+class _Tensor(Protocol):
+    """The dtype and the shape of an input."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def synthetic_inputs(tensors: Mapping[str, _Tensor]) -> dict[str, Array]:
+    """Return a synthetic input for each of these tensors."""
+    return {name: synthetic_input(each.dtype, each.shape) for name, each in tensors.items()}
+
+
+@contextmanager
+def trial_on(inputs: Mapping[str, Array]) -> Iterator[None]:
+    """Explain an ExecutorError within the block, which runs a network on synthetic inputs.
+
+    A network that needs a particular whole number as input refuses the synthetic zeros. It must not
+    pass the trial even so: the layers after the refusing one have not run, and may crash.
+    """
+    try:
+        yield
+    except ExecutorError as error:
+        zeros = ", ".join(name for name, array in inputs.items() if array.dtype.kind in "iu")
+        if not zeros:
+            raise
+        raise type(error)(
+            f"{error}; this was a trial with {zeros} set to 0: if the network needs another "
+            "value, set it under `model: inputs:`"
+        ) from error

@@ -17,6 +17,8 @@ import math
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from nodes.host.kernel_files import table_of, text_of
+
 ProcEntry: TypeAlias = str
 """An entry in /proc: `thread-self` is the calling thread, `self` the first thread of its process,
 `self/task/7` another thread; each may be in another group."""
@@ -80,7 +82,7 @@ def quota_cores(entry: ProcEntry = "thread-self", proc: Path = Path("/proc")) ->
         folders = group_folders("cpu", proc / entry)
         if folders is None:
             return None
-        return min((_granted(folder) for folder in folders), default=math.inf)
+        return min((granted_cores(folder) for folder in folders), default=math.inf)
     except (OSError, ValueError):
         return None
 
@@ -109,16 +111,17 @@ def undisturbed_s(
     return elsewhere_s + computed_s / core_share
 
 
-def _granted(folder: Path) -> float:
-    """Return the cores that a group's own quota grants; infinite without one."""
-    if (folder / "cpu.max").exists():
-        quota, period = (folder / "cpu.max").read_text("ascii").split()
-        return math.inf if quota == "max" else int(quota) / int(period)
-    if (folder / "cpu.cfs_quota_us").exists():
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text("ascii"))
-        period_us = int((folder / "cpu.cfs_period_us").read_text("ascii"))
-        return math.inf if quota_us < 0 else quota_us / period_us
-    return math.inf  # the root group, or one without this controller
+def granted_cores(folder: Path) -> float:
+    """Return the cores that a group's own quota grants; infinite without one.
+
+    Raises ValueError if its files are not as expected.
+    """
+    quota, _, period = text_of(folder / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    if quota in ("", "max", "-1"):
+        return math.inf
+    return int(quota) / int(period)
 
 
 def room_bytes(proc: Path = Path("/proc")) -> float:
@@ -126,13 +129,13 @@ def room_bytes(proc: Path = Path("/proc")) -> float:
 
     It is the least of what the machine and each of the process's control groups have left.
     """
-    room = _machine_bytes(proc)
+    room = table_of(proc / "meminfo").get("MemAvailable:", math.inf) * 1024
     try:
-        for folder in group_folders("memory", proc / "self") or ():
-            room = min(room, _group_bytes(folder))
-    except (OSError, ValueError, KeyError):
+        folders = group_folders("memory", proc / "self") or ()
+    except (OSError, ValueError):
         return room
-    return room
+    limits = [found for folder in folders if (found := memory_limit(folder)) is not None]
+    return min([room, *(limit - used for limit, used in limits)])
 
 
 def available_bytes() -> int | None:
@@ -141,28 +144,13 @@ def available_bytes() -> int | None:
     return None if math.isinf(room) else max(0, int(room))
 
 
-def _machine_bytes(proc: Path) -> float:
-    try:
-        return _table(proc / "meminfo")["MemAvailable:"] * 1024
-    except (OSError, ValueError, KeyError):
-        return math.inf
+def memory_limit(folder: Path) -> tuple[int, int] | None:
+    """Return a group's limit of memory, and how much of it the kernel cannot free, in bytes.
 
-
-def _group_bytes(folder: Path) -> float:
-    if (folder / "memory.max").exists():
-        limit = (folder / "memory.max").read_text("ascii").strip()
-        if limit == "max":
-            return math.inf
-        return int(limit) - _table(folder / "memory.stat")["anon"]
-    if (folder / "memory.limit_in_bytes").exists():
-        bytes_ = int((folder / "memory.limit_in_bytes").read_text("ascii"))
-        if bytes_ >= _UNLIMITED:
-            return math.inf
-        return bytes_ - _table(folder / "memory.stat")["total_rss"]
-    return math.inf
-
-
-def _table(path: Path) -> dict[str, int]:
-    """Return a file's lines of a name and a number as a mapping."""
-    lines = (line.split() for line in path.read_text("ascii", "replace").splitlines())
-    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+    Returns None for a group without a limit.
+    """
+    for name, used in (("memory.max", "anon"), ("memory.limit_in_bytes", "total_rss")):
+        limit = text_of(folder / name)
+        if limit.isdigit() and int(limit) < _UNLIMITED:
+            return int(limit), table_of(folder / "memory.stat").get(used, 0)
+    return None

@@ -13,6 +13,7 @@ systemd's watchdog ends the process (`nodes.host.systemd`).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shlex
@@ -78,6 +79,15 @@ def restart_in_place(more: Sequence[str] = (), kept: int = 0) -> NoReturn:
     os.closerange(_FIRST_FILE + kept, _MOST_FILES)
     command = [*own_command(), *more]
     os.execv(command[0], command)  # noqa: S606 - the command line that started us
+
+
+def be_killed_first() -> None:
+    """Let the kernel kill this process rather than others, such as an agent, if memory runs out."""
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/self/oom_score_adj", "w", encoding="ascii") as file,
+    ):
+        file.write("1000")
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodes.core.events import Usage
+from nodes.host.kernel_files import table_of
 
 
 def usage() -> Usage:
@@ -27,12 +28,10 @@ def usage() -> Usage:
 
 def _status() -> dict[str, int]:
     """Return the memory of this process as the kernel counts it, in bytes."""
-    fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon", "RssFile"), 0)
-    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-        name, _, value = line.partition(":")
-        if name in fields:
-            fields[name] = int(value.split()[0]) * 1024
-    return fields
+    table = table_of(Path("/proc/self/status"))
+    return {
+        name: 1024 * table.get(f"{name}:", 0) for name in ("VmRSS", "VmHWM", "RssAnon", "RssFile")
+    }
 
 
 def _usage(fields: dict[str, int]) -> Usage:

@@ -94,10 +94,10 @@ class BoardMeasuring:
         self._yields = False
         self._is_closed = False
 
-    def find(self, session: str, threads: int, *, may_measure: bool) -> None:
+    def find(self, session: str, threads: int, *, may_measure: bool, again: bool = False) -> None:
         """Find the figures for `threads` (0: as many as the board has); report them for `session`.
 
-        Without `may_measure`, only kept figures are reported.
+        Without `may_measure`, only kept figures are reported. With `again`, they are replaced.
         """
 
         def find() -> None:
@@ -105,10 +105,10 @@ class BoardMeasuring:
             try:
                 threads_here = threads or threads_of_board(self._computing_thread())
                 self._yields = session == BEFORE_LAUNCHERS
-                figures = self._found(threads_here, may_measure=may_measure)
+                figures = self._found(threads_here, may_measure=may_measure, again=again)
             except Exception as error:  # noqa: BLE001 - the launcher waits for an answer
                 reason = printable(str(error))
-                log.info("no figures of this board: %s", reason)
+                log.info("this board was not measured: %s", reason)
             self._report(FiguresFound(session, figures, reason))
 
         Thread(target=find, name="measuring", daemon=True).start()
@@ -126,17 +126,18 @@ class BoardMeasuring:
             if self._child is not None:
                 self._child.kill()
 
-    def _found(self, threads: int, *, may_measure: bool) -> BoardFigures:
+    def _found(self, threads: int, *, may_measure: bool, again: bool) -> BoardFigures:
         threads = min(threads, len(os.sched_getaffinity(0)))
         key = self._key(threads)
         found = self._read(key)
         if found is None and not may_measure:
             raise MeasuringError("it computes for a launcher, so its board is not measured now")
-        if found is None:
+        if found is None or (again and may_measure):
             with self._alone():
-                found = self._read(key)
+                found = None if again else self._read(key)
                 if found is None:
                     found = self._measured(threads)
+                    self._kept.discard(key)
                     self._keep(key, found)
         computing = core_share(self._computing_thread(), threads)
         return under_share(found, computing or 1.0, core_share("self") or 1.0)
@@ -161,7 +162,7 @@ class BoardMeasuring:
             with self._kept.making(key) as folder:
                 (folder / _FILE).write_text(json.dumps(FIGURES.pack(figures)), "utf-8")
         except ExecutorError as error:
-            log.warning("the figures of this board are not kept: %s", error)
+            log.warning("the measurements of this board could not be saved: %s", error)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -169,7 +170,13 @@ class BoardMeasuring:
 
         The kernel releases the lock if this process ends.
         """
-        folder = os.open(self._kept.root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            folder = os.open(self._kept.root, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise MeasuringError(
+                f"its cache {self._kept.root} cannot be opened: {error.strerror}; restart the "
+                "agent, or give it another --cache"
+            ) from error
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             yield
@@ -201,7 +208,7 @@ class BoardMeasuring:
         try:
             found: BoardFigures = FIGURES.unpack(answer["figures"])
         except ValueError as error:
-            raise MeasuringError(f"its board measured nonsense: {error}") from error
+            raise MeasuringError(f"its board measured implausible figures: {error}") from error
         return found
 
     def _asked(self, request: str) -> dict[str, object]:
@@ -229,8 +236,8 @@ class BoardMeasuring:
         try:
             answer: dict[str, object] = json.loads(written)
         except ValueError as error:
-            raise MeasuringError(
-                f"the process that measures its board ended unexpectedly (exit code "
-                f"{child.returncode})"
-            ) from error
+            how = f"ended unexpectedly (exit code {child.returncode})"
+            if child.returncode < 0:
+                how = f"was killed by signal {-child.returncode}; it may have lacked memory"
+            raise MeasuringError(f"the process that measures its board {how}") from error
         return answer

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nodes.host.control_groups import quota_cores
+from nodes.host.kernel_files import number_of, text_of
 from nodes.host.processor import processor_kind
 
 SYSTEM = Path("/sys")
@@ -32,8 +33,8 @@ def conditions(system: Path = SYSTEM) -> str:
     policies = sorted((system / "devices/system/cpu/cpufreq").glob("policy*"))
     policies += sorted((system / "class/devfreq").glob("*"))
     named = ("scaling_governor", "scaling_max_freq", "governor", "max_freq")
-    limits = [(each.name, *(_text(each / name) for name in named)) for each in policies]
-    online = _text(system / "devices/system/cpu/online")
+    limits = [(each.name, *(text_of(each / name) for name in named)) for each in policies]
+    online = text_of(system / "devices/system/cpu/online")
     return repr((processor_kind(), allowed, online, limits))
 
 
@@ -65,24 +66,13 @@ def fast_cores(allowed: Collection[int], system: Path = SYSTEM) -> int:
         ("cpu_capacity", FAST_CAPACITY),
         ("cpufreq/cpuinfo_max_freq", FAST_FREQUENCY),
     ):
-        speeds = {cpu: _number(folder / name) for cpu, folder in cpus.items()}
+        speeds = {cpu: number_of(folder / name) for cpu, folder in cpus.items()}
         if min(speeds.values(), default=0) > 0:
             least = part * max(speeds.values())
             cpus = {cpu: cpus[cpu] for cpu, speed in speeds.items() if speed >= least}
             break
     siblings = {
-        _text(folder / "topology/thread_siblings_list") or str(cpu) for cpu, folder in cpus.items()
+        text_of(folder / "topology/thread_siblings_list") or str(cpu)
+        for cpu, folder in cpus.items()
     }
     return max(1, len(siblings))
-
-
-def _number(path: Path) -> int:
-    text = _text(path)
-    return int(text) if text.isdecimal() else 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace").strip()[:200]
-    except OSError:
-        return ""

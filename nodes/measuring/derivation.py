@@ -104,21 +104,22 @@ def derived(samples: Samples, threads: int) -> BoardFigures:
 def doubt(samples: Samples) -> str:
     """Return why the measurement cannot be believed, as a clause; empty if it can."""
     if samples.suspended_s > 0:
-        return f"the board was suspended meanwhile, for {samples.suspended_s:.1f} s"
+        return f"the board was suspended during the measurement, for {samples.suspended_s:.1f} s"
     others = (samples.message_s, samples.byte_s, samples.encode_s_per_byte)
     if min(map(min, samples.seconds.values())) <= 0 or min(others) < 0:
-        return "its clocks did not advance, or went back"
-    for name, runs in samples.seconds.items():
+        return "its clocks stood still or went backwards"
+    for runs in samples.seconds.values():
         least_s, middle_s = lower_quartile(runs), statistics.median(runs)
         if least_s >= SHORT_S and middle_s > MOST_SPREAD * least_s:
             return (
-                f"other programs disturbed it: the network {name!r} took {1e3 * least_s:.2f} ms in "
-                f"a quarter of its runs, and more than {1e3 * middle_s:.2f} ms in half of them"
+                f"other programs disturbed it: one computation took {1e3 * least_s:.2f} ms in a "
+                f"quarter of its runs, and more than {1e3 * middle_s:.2f} ms in half of them; stop "
+                "other programs on that board"
             )
     if (drift := _drift(samples.seconds)) > MOST_DRIFT:
-        return f"its processor became {drift:.1f} times as slow or as fast meanwhile"
+        return f"its processor became {drift:.1f} times slower or faster during the measurement"
     if not FASTEST_S <= derived(samples, 1).dense_s_per_mac <= SLOWEST_S:
-        return "a multiply-accumulate took a time that no processor takes"
+        return "the measured time of a multiply-accumulate is impossible"
     return ""
 
 

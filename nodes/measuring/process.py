@@ -15,12 +15,10 @@ A doubtful measurement (`nodes.measuring.derivation.doubt`) is repeated.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,11 +29,14 @@ import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 
 import numpy as np  # isort: skip
 
+from nodes.cache.room import PARTIAL, delete_entry
 from nodes.execution.encoding import encode
 from nodes.execution.rehearsal import SMALL_BYTES, RunClock, fit
 from nodes.executors.base import ExecutorError, LoadedSubnet, LoadOptions, LoadsUnprepared, binder
 from nodes.executors.registry import open_chosen
-from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_input, synthetic_inputs
+from nodes.host.private_files import make_folder
+from nodes.host.process import be_killed_first
 from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
 from nodes.measuring.derivation import Samples, derived, doubt
@@ -77,8 +78,7 @@ class _Measurement:
 def main() -> None:
     """Measure as standard input says, and print the result."""
     os.umask(0o077)
-    with contextlib.suppress(OSError):  # this process ends first where memory is short
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    be_killed_first()
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     ask_for_usual_slices()
     asked = json.load(sys.stdin)
@@ -97,7 +97,7 @@ def _measured(
     try:
         if not isinstance(executor, LoadsUnprepared):
             name = executor.describe()
-            raise ExecutorError(f"{name} takes long to compile networks, so no board is measured")
+            raise ExecutorError(f"{name} compiles networks slowly, so its board is not measured")
         with (
             _loaded(executor, Path(cache), threads) as subnets,
             Loopback(loopback, guarded) as connection,
@@ -116,14 +116,19 @@ def _measured(
 def _loaded(
     executor: LoadsUnprepared, cache: Path, threads: int
 ) -> Iterator[Mapping[str, LoadedSubnet]]:
-    """Load all probes; their files are deleted at once."""
+    """Load all probes; their files are deleted at once, or by the next agent if this process is
+    killed."""
     found: dict[str, LoadedSubnet] = {}
     try:
-        with tempfile.TemporaryDirectory(prefix="partial.", dir=cache) as folder:
+        folder = make_folder(cache, PARTIAL)
+        try:
             for probe in probes():
-                graph = Path(folder, f"{probe.name}.onnx")
+                graph = folder.path / f"{probe.name}.onnx"
                 graph.write_bytes(probe.content)
                 found[probe.name] = executor.load_unprepared(graph, LoadOptions(threads=threads))
+        finally:
+            delete_entry(folder.path)
+            folder.close()
         yield found
     except OSError as error:
         raise ExecutorError(
@@ -143,7 +148,7 @@ def measure(
 ) -> Samples:
     """Run all probes in rounds, and messages between the rounds."""
     found = _Measurement()
-    inputs = {name: _inputs(subnet) for name, subnet in subnets.items()}
+    inputs = {name: synthetic_inputs(subnet.inputs) for name, subnet in subnets.items()}
     buffer, runs = np.zeros(EVICTED_BYTES // 8), RunClock(threads, 1.0)
     before_s, began_s, began_cpu_s = _suspended_s(), clock(), time.process_time()
     for number in range(MOST_ROUNDS + 1):
@@ -189,10 +194,6 @@ def _spent_s(connection: Loopback, arrays: Sequence[Array]) -> float:
     connection.send(arrays)
     connection.receive(len(arrays))
     return time.process_time() - began_s
-
-
-def _inputs(subnet: LoadedSubnet) -> dict[str, Array]:
-    return {name: synthetic_input(spec.dtype, spec.shape) for name, spec in subnet.inputs.items()}
 
 
 def _suspended_s() -> float:

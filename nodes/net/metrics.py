@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FORBIDDEN, "ask for the address of this machine\n")
             return
         if self.path != "/metrics":
-            self._answer(HTTPStatus.NOT_FOUND, "only /metrics is here\n")
+            self._answer(HTTPStatus.NOT_FOUND, "only /metrics is served\n")
             return
         try:
             figures = server.look().result(ANSWER_S)
@@ -158,7 +158,7 @@ def _metrics(figures: AgentFigures) -> Iterator[tuple[str, str, str, float]]:
     named = {"node": me.name, "version": me.version, "engine": me.engine}
     labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in named.items())
     yield f"info{{{labels}}}", "gauge", "Name, version and engine of this agent.", 1
-    yield "has_session", "gauge", "1 if a launcher has this agent.", int(figures.has_session)
+    yield "has_session", "gauge", "1 if a launcher is using this agent.", int(figures.has_session)
     yield "running", "gauge", "1 if frames stream through this agent.", int(figures.is_running)
     yield "resident_memory_bytes", "gauge", "Memory that this agent holds.", stats.rss_bytes
     counted = "counter"  # counters of a deployment start again at 0 with each

@@ -35,7 +35,7 @@ WITHDRAWN_KEY = "its key is no longer admitted"
 
 
 class Wire:
-    """All connections of one agent; raises `AddressError` for an address it cannot listen on.
+    """All connections of one agent.
 
     With a `keyring`, every TCP connection is guarded. A peer that dials must have an admitted key
     and attach under its own name only; a node that is dialled must own its key in the keyring.
@@ -47,8 +47,6 @@ class Wire:
 
     def __init__(
         self,
-        control: str | None = None,
-        data: str | None = None,
         *,
         keyring: Keyring | None = None,
         tensor_bytes: int = MAX_TENSOR_BYTES,
@@ -66,19 +64,12 @@ class Wire:
         self._data: Listener | None = None
         if self._context.authenticator is not None:
             self._waiter.add(self._context.authenticator.socket, self._authenticate)
-        try:
-            if control is not None:
-                self.listen_control(control)
-            if data is not None:
-                self.listen_data(data)
-        except BaseException:
-            self.close()
-            raise
 
     def listen_control(self, address: str, descriptor: int | None = None) -> str:
         """Open the control port, and return its address with the port that the system chose.
 
-        With a `descriptor`, that socket listens there already.
+        With a `descriptor`, that socket listens there already. Raises `AddressError` if it cannot
+        listen there.
         """
         options = SocketOptions(2 * MAX_MESSAGE_BYTES, max_unsent=MAX_ANSWERS, linger_ms=LINGER_MS)
         self._control = self._listen(address, options, CONTROL, _control_event, descriptor)

@@ -1,18 +1,17 @@
-"""Validators for the fields of messages, and the conversion between dataclasses and maps.
+"""The types of the fields of messages, and the validators that bound their values.
 
 A `Convert` checks one value that was received or is to be sent, and returns it converted or raises
-`ValueError`. A `Record` applies one to each field of a dataclass and adds the field's name to the
-error.
+`ValueError`. A type such as `Name` carries one, or a pair of them: the first packs a value, the
+second unpacks it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from nodes.protocol.messages import CHUNK_BYTES
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
 MAX_NAME = 4096
 """Characters that the name of a tensor, phase, node or address may have."""
@@ -27,6 +26,7 @@ MAX_ITEMS = 4096
 """Items that a list of phases, channels or digests may have. A list is allocated before its items
 are read, so this also bounds what a short hostile message can allocate."""
 
+MAX_THREADS = 1024
 MAX_RANK = 16
 MAX_DIMENSION = (1 << 31) - 1
 MAX_COUNT = (1 << 63) - 1
@@ -136,11 +136,15 @@ def flag(value: Any) -> bool:
     return value
 
 
-def chunk(value: Any) -> bytes:
-    """Accept at most `CHUNK_BYTES` raw bytes."""
-    if type(value) is not bytes or len(value) > CHUNK_BYTES:
-        raise ValueError(f"not a chunk of at most {CHUNK_BYTES} bytes")
-    return value
+def raw(most: int) -> Convert:
+    """Accept at most `most` raw bytes."""
+
+    def check(value: Any) -> bytes:
+        if type(value) is not bytes or len(value) > most:
+            raise ValueError(f"not a chunk of at most {most} bytes")
+        return value
+
+    return check
 
 
 _is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -192,62 +196,28 @@ def optional(item: Convert) -> Convert:
     return lambda value: None if value is None else item(value)
 
 
-class Record:
-    """Converts a frozen dataclass to a map and back.
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Marks the type of a field that this version of the protocol has added."""
 
-    `fields` maps each field's name to its `Convert`, or to two: one for packing, one for unpacking.
-    A field that maps to None is not sent; a received value has the dataclass's default there.
-    """
-
-    def __init__(
-        self, cls: type, fields: Mapping[str, Convert | tuple[Convert, Convert] | None]
-    ) -> None:
-        self.cls = cls
-        self.kind = cls.__name__
-        both = {
-            name: field if isinstance(field, tuple) else (field, field)
-            for name, field in fields.items()
-            if field is not None
-        }
-        self.names = frozenset(both)
-        self._packers = tuple((name, pack) for name, (pack, _) in both.items())
-        self._unpackers = tuple((name, unpack) for name, (_, unpack) in both.items())
-
-    def pack(self, value: Any) -> dict[str, Any]:
-        """Return the value's fields as a map; `ValueError` names the field that is wrong."""
-        if type(value) is not self.cls:
-            raise ValueError(f"{type(value).__name__} where {self.kind} belongs")
-        plain = {}
-        name = ""
-        try:
-            for name, pack in self._packers:
-                plain[name] = pack(getattr(value, name))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-        return plain
-
-    def unpack(self, plain: Any) -> Any:
-        """Return the dataclass of a map, which must have exactly its fields.
-
-        Raises `ValueError` with the name of the field that is wrong.
-        """
-        if type(plain) is not dict or plain.keys() != self.names:
-            raise ValueError(f"not a map of {', '.join(sorted(self.names)) or 'nothing'}")
-        values = {}
-        name = ""
-        try:
-            for name, unpack in self._unpackers:
-                values[name] = unpack(plain[name])
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-        return self.cls(**values)
+    version: int
 
 
-def nested(record: Record) -> tuple[Convert, Convert]:
-    """Return how to pack and unpack a field that holds a record."""
-    return record.pack, record.unpack
-
-
-def records(record: Record) -> tuple[Convert, Convert]:
-    """Return how to pack and unpack a field that holds a list of records."""
-    return list_of(record.pack), list_of(record.unpack)
+Count: TypeAlias = Annotated[int, integer(0, MAX_COUNT)]
+Index: TypeAlias = Annotated[int, integer(0, (1 << 31) - 1)]
+Positive: TypeAlias = Annotated[int, integer(1, (1 << 31) - 1)]
+Threads: TypeAlias = Annotated[int, integer(1, MAX_THREADS)]
+Block: TypeAlias = Annotated[int, integer(1, 1024)]
+Seconds: TypeAlias = Annotated[float, real(0.0, 1e12)]
+PartS: TypeAlias = Annotated[float, real(0.0, 1e3)]
+RateS: TypeAlias = Annotated[float, real(1e-18, 1e3)]
+Joules: TypeAlias = Annotated[float, real(0.0, 1e15)]
+Number: TypeAlias = Annotated[float, real(-1e300, 1e300)]
+Name: TypeAlias = Annotated[str, string(MAX_NAME)]
+Who: TypeAlias = Annotated[str, string(200)]
+Word: TypeAlias = Annotated[str, (string(MAX_WORD), word(MAX_WORD))]
+Label: TypeAlias = Annotated[str, (string(MAX_NAME), sentence(MAX_NAME))]
+Sentence: TypeAlias = Annotated[str, (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))]
+Digest: TypeAlias = Annotated[str, digest]
+Dtype: TypeAlias = Annotated[str, dtype]
+Shape: TypeAlias = Annotated[tuple[int, ...], shape]

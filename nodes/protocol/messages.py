@@ -26,15 +26,45 @@ An `epoch` numbers each deployment of a session, and epochs only increase. `Depl
 epoch replaces whatever is deployed; `Deploy` of the same or a lower one is stale. A message with
 another epoch than the current one is ignored and counted. Everything else that is unexpected breaks
 the protocol, and the receiver closes the sender's connection.
+
+The type of each field bounds its values (`nodes.protocol.fields`). `nodes.protocol.schema` reads
+from these types how a message is packed and checked. What a version has added says so: a field by
+`Since` in its type, a message in `ADDED`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from nodes.protocol.encodings import Encoding
+from nodes.protocol.fields import (
+    MAX_THREADS,
+    Block,
+    Count,
+    Digest,
+    Dtype,
+    Index,
+    Joules,
+    Label,
+    Name,
+    Number,
+    PartS,
+    Positive,
+    RateS,
+    Seconds,
+    Sentence,
+    Shape,
+    Since,
+    Threads,
+    Who,
+    Word,
+    integer,
+    raw,
+    real,
+)
 
 PROTOCOL = 10
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
@@ -59,6 +89,8 @@ HOST = "@host"
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a blob in one `Put`; the last chunk may be shorter."""
+
+Chunk: TypeAlias = Annotated[bytes, raw(CHUNK_BYTES)]
 
 PUT_WINDOW = 8
 """Chunks that may be sent before the first is answered by `Stored`."""
@@ -86,8 +118,8 @@ class TraceKind(IntEnum):
 class BlobInfo:
     """A file: its SHA-256 (64 lower-case hexadecimal digits), which is its name, and its size."""
 
-    digest: str
-    size_bytes: int
+    digest: Digest
+    size_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +132,12 @@ class PhaseSpec:
     networks that stream their own frames side by side.
     """
 
-    name: str
+    name: Name
     graph: BlobInfo
     weights: BlobInfo | None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    network: int = 0
+    inputs: tuple[Name, ...]
+    outputs: tuple[Name, ...]
+    network: Index = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +162,20 @@ class ChannelSpec:
     H, W, block].
     """
 
-    number: int
-    tensor: str
-    dtype: str
-    shape: tuple[int, ...]
-    source_node: str
-    source_phase: int | None
-    target_node: str
-    target_phases: tuple[int, ...]
-    capacity_frames: int
+    number: Index
+    tensor: Name
+    dtype: Dtype
+    shape: Shape
+    source_node: Name
+    source_phase: Index | None
+    target_node: Name
+    target_phases: tuple[Index, ...]
+    capacity_frames: Positive
     varies: bool = False
-    kept_from: str = ""
+    kept_from: Name = ""
     encoding: Encoding = "raw"
-    unsent_frames: int = 0
-    block: int = 1
+    unsent_frames: Count = 0
+    block: Block = 1
 
     @property
     def consumer_frames(self) -> int:
@@ -155,8 +187,8 @@ class ChannelSpec:
 class PeerSpec:
     """A node of the deployment that the receiver has to dial, and its data address."""
 
-    name: str
-    data_address: str
+    name: Name
+    data_address: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +201,9 @@ class DeviceOffer:
     (`ChannelSpec.block`).
     """
 
-    device: str
-    precisions: tuple[str, ...] = ("fp32",)
-    block: int = 1
+    device: Word
+    precisions: tuple[Word, ...] = ("fp32",)
+    block: Block = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +214,10 @@ class OptionOffer:
     With neither words nor bounds, the engine takes any text, or checks it when a subnet is loaded.
     """
 
-    name: str
-    words: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
+    name: Word
+    words: tuple[Word, ...] = ()
+    least: Number | None = None
+    most: Number | None = None
     is_whole: bool = False
 
 
@@ -199,9 +231,9 @@ class EngineMemory:
     (`partition.pricing.memory_budget`).
     """
 
-    idle_bytes: int = 34_000_000
-    subnet_bytes: int = 50_000
-    layer_bytes: int = 7_000
+    idle_bytes: Count = 34_000_000
+    subnet_bytes: Count = 50_000
+    layer_bytes: Count = 7_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +245,12 @@ class EngineOffer:
     what it takes. `opset` is the newest operator set of ONNX that it takes, 0 if it does not say.
     """
 
-    engine: str
-    missing: str = ""
+    engine: Word
+    missing: Sentence = ""
     devices: tuple[DeviceOffer, ...] = ()
     options: tuple[OptionOffer, ...] = ()
     memory: EngineMemory = EngineMemory()
-    opset: int = 0
+    opset: Annotated[int, integer(0, 10_000), Since(10)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +261,9 @@ class EngineChoice:
     precision is not left to it, because a lower one than `fp32` changes results.
     """
 
-    engine: str = "auto"
-    device: str = "auto"
-    precision: str = "fp32"
+    engine: Word = "auto"
+    device: Word = "auto"
+    precision: Word = "fp32"
     options: tuple[EngineOption, ...] = ()
 
 
@@ -239,8 +271,8 @@ class EngineChoice:
 class EngineOption:
     """One of an engine's own settings, as the user wrote it."""
 
-    name: str
-    value: str
+    name: Word
+    value: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +288,18 @@ class BoardFigures:
     the time to convert a byte of a float32 tensor to half precision.
     """
 
-    threads: int
-    dense_s_per_mac: float
-    pointwise_s_per_mac: float
-    depthwise_s_per_mac: float
-    integer_s_per_mac: float
-    weight_s_per_byte: float
-    tensor_s_per_byte: float
-    cut_s_per_byte: float
-    run_s: float
-    message_s: float
-    byte_s: float
-    encode_s_per_byte: float
+    threads: Threads
+    dense_s_per_mac: RateS
+    pointwise_s_per_mac: RateS
+    depthwise_s_per_mac: RateS
+    integer_s_per_mac: RateS
+    weight_s_per_byte: RateS
+    tensor_s_per_byte: RateS
+    cut_s_per_byte: PartS
+    run_s: PartS
+    message_s: PartS
+    byte_s: PartS
+    encode_s_per_byte: PartS
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +312,16 @@ class Deployment:
     names the launcher's run in the logs of all its agents; it is new in each run.
     """
 
-    epoch: int
-    node: str
+    epoch: Count
+    node: Name
     order: Order
     phases: tuple[PhaseSpec, ...]
     channels: tuple[ChannelSpec, ...]
     dial: tuple[PeerSpec, ...]
-    threads: int = 1
+    threads: Threads = 1
     check_finite: bool = False
     engine: EngineChoice = EngineChoice()
-    run: str = ""
+    run: Label = ""
 
 
 # ---------------------------------------------------------------- control: launcher → agent
@@ -306,19 +338,19 @@ class Hello:
     sender has found that this process has ended.
     """
 
-    protocol: int
-    session: str
-    lease_s: float
-    owner: str = ""
-    process: str = ""
-    succeeds: str = ""
+    protocol: Count
+    session: Name
+    lease_s: Annotated[float, real(1e-3, 1e6)]
+    owner: Who = ""
+    process: Who = ""
+    succeeds: Who = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """Launcher → agent: which of these blobs are not in your cache? The answer is `Missing`."""
 
-    digests: tuple[str, ...]
+    digests: tuple[Digest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +361,8 @@ class Put:
     """
 
     blob: BlobInfo
-    offset_bytes: int
-    data: bytes
+    offset_bytes: Count
+    data: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,24 +392,25 @@ class Prepare:
 class Start:
     """Launcher → agent: all agents have deployed this epoch, so dial the peers and fire."""
 
-    epoch: int
+    epoch: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Launcher → agent: undeploy this epoch. The answer is `Stopped`."""
 
-    epoch: int
+    epoch: Count
 
 
 @dataclass(frozen=True, slots=True)
 class GetFigures:
     """Launcher → agent: report what the board has measured with `Welcome.engine` and this number of
-    threads (0: `Welcome.threads`). The answer is `Figures`: at once if they are kept, otherwise
-    after measuring. Only agents from protocol 10 on understand it.
+    threads (0: `Welcome.threads`). The answer is `Figures`: at once if they are kept, otherwise, or
+    if it asks to measure `again`, after measuring. Only agents from protocol 10 on understand it.
     """
 
-    threads: int = 0
+    threads: Annotated[int, integer(0, MAX_THREADS)] = 0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +427,8 @@ class GetTrace:
     again, until newer events take its place.
     """
 
-    number: int
-    frames: tuple[int, ...] = ()
+    number: Count
+    frames: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,21 +468,21 @@ class Welcome:
     quotas.
     """
 
-    protocol: int
-    name: str
-    version: str
-    data_address: str
-    engine: str
-    machine: str
-    cores: int
-    rss_bytes: int
+    protocol: Count
+    name: Name
+    version: Label
+    data_address: Label
+    engine: Label
+    machine: Label
+    cores: Index
+    rss_bytes: Count
     encodings: tuple[Encoding, ...] = ()
-    available_bytes: int | None = None
+    available_bytes: Count | None = None
     engines: tuple[EngineOffer, ...] = ()
-    meter: str = ""
-    unmetered: str = ""
-    threads: int = 0
-    spare_cores: float = 0.0
+    meter: Label = ""
+    unmetered: Label = ""
+    threads: Annotated[int, integer(0, MAX_THREADS), Since(10)] = 0
+    spare_cores: Annotated[float, real(0.0, MAX_THREADS), Since(10)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,16 +494,16 @@ class Refused:
     session, `holder` is its `process`; else it is empty.
     """
 
-    reason: str
-    protocol: int
-    holder: str = ""
+    reason: Sentence
+    protocol: Count
+    holder: Who = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
     """Agent → launcher, in answer to `Query`: the digests of the blobs that it lacks."""
 
-    digests: tuple[str, ...]
+    digests: tuple[Digest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,8 +513,8 @@ class Stored:
     `complete` is true if the whole blob has arrived and its SHA-256 is right.
     """
 
-    digest: str
-    offset_bytes: int
+    digest: Digest
+    offset_bytes: Count
     complete: bool
 
 
@@ -489,10 +522,10 @@ class Stored:
 class Progress:
     """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` happens now."""
 
-    epoch: int
-    done: int
-    total: int
-    what: str
+    epoch: Count
+    done: Count
+    total: Count
+    what: Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,11 +538,11 @@ class Deployed:
     measured. `rss_bytes` is as in `Stats`.
     """
 
-    epoch: int
-    phase_s: tuple[float, ...]
-    rss_bytes: int
-    message_s: float = 0.0
-    byte_s: float = 0.0
+    epoch: Count
+    phase_s: tuple[Seconds, ...]
+    rss_bytes: Count
+    message_s: Seconds = 0.0
+    byte_s: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,8 +550,8 @@ class Prepared:
     """Agent → launcher: the preparation for the deployment of `epoch` is over; a `reason` says why
     something is left to do once it is deployed."""
 
-    epoch: int
-    reason: str = ""
+    epoch: Count
+    reason: Sentence = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,9 +563,9 @@ class Failed:
     cannot authenticate each other: a key is missing or wrong, or only one end uses keys.
     """
 
-    epoch: int
-    reason: str
-    peer: str = ""
+    epoch: Count
+    reason: Sentence
+    peer: Name = ""
     is_barred: bool = False
 
 
@@ -540,7 +573,7 @@ class Failed:
 class Stopped:
     """Agent → launcher, in answer to `Stop`: the epoch is undeployed; its final statistics."""
 
-    epoch: int
+    epoch: Count
     stats: Stats
 
 
@@ -566,24 +599,24 @@ class Stats:
     the rehearsal; 0 for a phase with too few firings.
     """
 
-    epoch: int
-    firings: tuple[int, ...]
-    busy_s: tuple[float, ...]
-    elapsed_s: float
-    cpu_s: float
-    sent_bytes: int
-    received_bytes: int
-    rss_bytes: int
-    rss_peak_bytes: int
-    anonymous_bytes: int
-    stale_messages: int
-    bad_messages: int
-    fifo_peak_bytes: int = 0
-    phase_cpu_s: tuple[float, ...] = ()
-    energy_j: float | None = None
-    channel_frames: tuple[int, ...] = ()
-    waited_s: tuple[float, ...] = ()
-    phase_s: tuple[float, ...] = ()
+    epoch: Count
+    firings: tuple[Count, ...]
+    busy_s: tuple[Seconds, ...]
+    elapsed_s: Seconds
+    cpu_s: Seconds
+    sent_bytes: Count
+    received_bytes: Count
+    rss_bytes: Count
+    rss_peak_bytes: Count
+    anonymous_bytes: Count
+    stale_messages: Count
+    bad_messages: Count
+    fifo_peak_bytes: Count = 0
+    phase_cpu_s: tuple[Seconds, ...] = ()
+    energy_j: Joules | None = None
+    channel_frames: tuple[Count, ...] = ()
+    waited_s: tuple[Seconds, ...] = ()
+    phase_s: Annotated[tuple[Seconds, ...], Since(10)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,10 +627,10 @@ class Traced:
     events, each packed as `TRACE_EVENT`; `dropped` more did not fit.
     """
 
-    number: int
-    now_s: float
-    events: bytes
-    dropped: int
+    number: Count
+    now_s: Seconds
+    events: Chunk
+    dropped: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,7 +638,7 @@ class Figures:
     """Agent → launcher, in answer to `GetFigures`; without `figures`, `reason` says why."""
 
     figures: BoardFigures | None
-    reason: str = ""
+    reason: Sentence = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -620,17 +653,17 @@ class Pong:
 class Attach:
     """Dialling end → dialled agent, first on every data connection: the sender's name and epoch."""
 
-    epoch: int
-    node: str
+    epoch: Count
+    node: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
     """Consumer → producer: this channel has room for `frames` more frames."""
 
-    epoch: int
-    channel: int
-    frames: int
+    epoch: Count
+    channel: Index
+    frames: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,17 +673,25 @@ class TensorHeader:
     `dtype` and `shape` are those of the tensor, however its channel encodes it.
     """
 
-    epoch: int
-    channel: int
-    frame: int
-    dtype: str
-    shape: tuple[int, ...]
+    epoch: Count
+    channel: Index
+    frame: Count
+    dtype: Dtype
+    shape: Shape
 
+
+Command = (
+    Query | Put | Prepare | Deploy | Start | Stop | GetFigures | GetStats | GetTrace | Ping | Bye
+    | Shutdown
+)  # fmt: skip
+"""The messages that only the launcher with the session may send."""
 
 Control = (
-    Hello | Query | Put | Prepare | Deploy | Start | Stop | GetFigures | GetStats | GetTrace | Ping
-    | Bye | Shutdown | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed
+    Hello | Command | Welcome | Refused | Missing | Stored | Prepared | Progress | Deployed
     | Failed | Stopped | Figures | Stats | Traced | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data
+
+ADDED: Mapping[type, int] = {GetFigures: 10, Figures: 10}
+"""The messages that one of the versions which are understood has added, with that version."""

@@ -70,6 +70,6 @@ def checked_array(header: TensorHeader, payload: object, payload_bytes: int) -> 
 
 def _wrong_size(header: TensorHeader, payload_bytes: int) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"{payload_bytes} bytes came for {header.dtype}{list(header.shape)} of channel "
+        f"{payload_bytes} bytes arrived for {header.dtype}{list(header.shape)} of channel "
         f"{header.channel}"
     )

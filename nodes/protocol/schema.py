@@ -1,295 +1,127 @@
-"""The schema of the protocol: which values each field of each message may hold, in each version."""
+"""Converts messages to maps and back, in each version, as the types of their fields say."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from nodes.protocol import messages as words
-from nodes.protocol.encodings import ENCODINGS
-from nodes.protocol.fields import (
-    MAX_COUNT,
-    MAX_NAME,
-    MAX_TEXT,
-    MAX_WORD,
-    Convert,
-    Record,
-    chunk,
-    digest,
-    dtype,
-    flag,
-    integer,
-    list_of,
-    nested,
-    one_of,
-    optional,
-    real,
-    records,
-    sentence,
-    shape,
-    string,
-    word,
-)
-
-_Field: TypeAlias = Convert | tuple[Convert, Convert]
-
-_count = integer(0, MAX_COUNT)
-_index = integer(0, (1 << 31) - 1)
-_positive = integer(1, (1 << 31) - 1)
-_seconds = real(0.0, 1e12)
-_joules = real(0.0, 1e15)
-_part_s = real(0.0, 1e3)
-_rate_s = real(1e-18, 1e3)
-_number = real(-1e300, 1e300)
-_lease = real(1e-3, 1e6)
-_name = string(MAX_NAME)
-_who = string(200)
-_text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
-_label = (string(MAX_NAME), sentence(MAX_NAME))
-
-MAX_THREADS = 1024
-MAX_OPSET = 10_000
-
-_encoding = one_of(*ENCODINGS)
-_block = integer(1, 1024)
-
-_BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
-
-_PHASE = Record(
-    words.PhaseSpec,
-    {
-        "name": _name,
-        "graph": nested(_BLOB),
-        "weights": (optional(_BLOB.pack), optional(_BLOB.unpack)),
-        "inputs": list_of(_name),
-        "outputs": list_of(_name),
-        "network": _index,
-    },
-)
-
-_PEER = Record(words.PeerSpec, {"name": _name, "data_address": _name})
-
-_word = (string(MAX_WORD), word(MAX_WORD))
-_words = (list_of(_word[0]), list_of(_word[1]))
-
-_OPTION_OFFER = Record(
-    words.OptionOffer,
-    {
-        "name": _word,
-        "words": _words,
-        "least": optional(_number),
-        "most": optional(_number),
-        "is_whole": flag,
-    },
-)
-
-_ENGINE_MEMORY = Record(
-    words.EngineMemory,
-    {"idle_bytes": _count, "subnet_bytes": _count, "layer_bytes": _count},
-)
-
-_ENGINE_OPTION = Record(words.EngineOption, {"name": _word, "value": _name})
-
-_ENGINE_CHOICE = Record(
-    words.EngineChoice,
-    {"engine": _word, "device": _word, "precision": _word, "options": records(_ENGINE_OPTION)},
-)
-
-FIGURES = Record(
-    words.BoardFigures,
-    {
-        "threads": integer(1, MAX_THREADS),
-        "dense_s_per_mac": _rate_s,
-        "pointwise_s_per_mac": _rate_s,
-        "depthwise_s_per_mac": _rate_s,
-        "integer_s_per_mac": _rate_s,
-        "weight_s_per_byte": _rate_s,
-        "tensor_s_per_byte": _rate_s,
-        "cut_s_per_byte": _part_s,
-        "run_s": _part_s,
-        "message_s": _part_s,
-        "byte_s": _part_s,
-        "encode_s_per_byte": _part_s,
-    },
-)
-"""The figures of a board; agents also keep them in this form."""
+from nodes.protocol.fields import Convert, Since, flag, list_of, one_of, optional
 
 
-def _messages(version: int) -> tuple[Record, ...]:
-    """Return every message as `version` of the protocol sends it."""
+class Record:
+    """Converts a frozen dataclass to a map and back, in one version of the protocol.
 
-    def later(since: int, field: _Field) -> _Field | None:
-        """A field that version `since` has added."""
-        return field if version >= since else None
+    A field that this version lacks is not sent; a received value has the dataclass's default there.
+    Raises `TypeError` for a field whose type has no bounds.
+    """
 
-    channel = Record(
-        words.ChannelSpec,
-        {
-            "number": _index,
-            "tensor": _name,
-            "dtype": dtype,
-            "shape": shape,
-            "source_node": _name,
-            "source_phase": optional(_index),
-            "target_node": _name,
-            "target_phases": list_of(_index),
-            "capacity_frames": _positive,
-            "varies": flag,
-            "kept_from": _name,
-            "encoding": _encoding,
-            "unsent_frames": _count,
-            "block": _block,
-        },
-    )
-    device = Record(
-        words.DeviceOffer,
-        {"device": _word, "precisions": _words, "block": _block},
-    )
-    offer = Record(
-        words.EngineOffer,
-        {
-            "engine": _word,
-            "missing": _text,
-            "devices": records(device),
-            "options": records(_OPTION_OFFER),
-            "memory": nested(_ENGINE_MEMORY),
-            "opset": later(10, integer(0, MAX_OPSET)),
-        },
-    )
-    deployment = Record(
-        words.Deployment,
-        {
-            "epoch": _count,
-            "node": _name,
-            "order": one_of("pipelined", "strict"),
-            "phases": records(_PHASE),
-            "channels": records(channel),
-            "dial": records(_PEER),
-            "threads": integer(1, MAX_THREADS),
-            "check_finite": flag,
-            "engine": nested(_ENGINE_CHOICE),
-            "run": _label,
-        },
-    )
-    stats = Record(
-        words.Stats,
-        {
-            "epoch": _count,
-            "firings": list_of(_count),
-            "busy_s": list_of(_seconds),
-            "elapsed_s": _seconds,
-            "cpu_s": _seconds,
-            "sent_bytes": _count,
-            "received_bytes": _count,
-            "rss_bytes": _count,
-            "rss_peak_bytes": _count,
-            "anonymous_bytes": _count,
-            "stale_messages": _count,
-            "bad_messages": _count,
-            "fifo_peak_bytes": _count,
-            "phase_cpu_s": list_of(_seconds),
-            "energy_j": optional(_joules),
-            "channel_frames": list_of(_count),
-            "waited_s": list_of(_seconds),
-            "phase_s": later(10, list_of(_seconds)),
-        },
-    )
-    figures = (
-        Record(words.GetFigures, {"threads": integer(0, MAX_THREADS)}),
-        Record(
-            words.Figures,
-            {"figures": (optional(FIGURES.pack), optional(FIGURES.unpack)), "reason": _text},
-        ),
-    )
-    return (
-        Record(
-            words.Hello,
-            {
-                "protocol": _count,
-                "session": _name,
-                "lease_s": _lease,
-                "owner": _who,
-                "process": _who,
-                "succeeds": _who,
-            },
-        ),
-        Record(words.Query, {"digests": list_of(digest)}),
-        Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
-        Record(words.Deploy, {"deployment": nested(deployment)}),
-        Record(words.Prepare, {"deployment": nested(deployment), "loads": flag}),
-        Record(words.Prepared, {"epoch": _count, "reason": _text}),
-        Record(words.Start, {"epoch": _count}),
-        Record(words.Stop, {"epoch": _count}),
-        Record(words.GetStats, {}),
-        Record(words.GetTrace, {"number": _count, "frames": list_of(_count)}),
-        *(figures if version >= 10 else ()),
-        Record(words.Ping, {}),
-        Record(words.Bye, {}),
-        Record(words.Shutdown, {}),
-        Record(
-            words.Welcome,
-            {
-                "protocol": _count,
-                "name": _name,
-                "version": _label,
-                "data_address": _label,
-                "engine": _label,
-                "machine": _label,
-                "cores": _index,
-                "rss_bytes": _count,
-                "encodings": list_of(_encoding),
-                "available_bytes": optional(_count),
-                "engines": records(offer),
-                "meter": _label,
-                "unmetered": _label,
-                "threads": later(10, integer(0, MAX_THREADS)),
-                "spare_cores": later(10, real(0.0, MAX_THREADS)),
-            },
-        ),
-        Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
-        Record(words.Missing, {"digests": list_of(digest)}),
-        Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
-        Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
-        Record(
-            words.Deployed,
-            {
-                "epoch": _count,
-                "phase_s": list_of(_seconds),
-                "rss_bytes": _count,
-                "message_s": _seconds,
-                "byte_s": _seconds,
-            },
-        ),
-        Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
-        Record(words.Stopped, {"epoch": _count, "stats": nested(stats)}),
-        stats,
-        Record(
-            words.Traced,
-            {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
-        ),
-        Record(words.Pong, {}),
-        Record(words.Attach, {"epoch": _count, "node": _name}),
-        Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
-        Record(
-            words.TensorHeader,
-            {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
-        ),
-    )
+    def __init__(self, cls: type, version: int) -> None:
+        self.cls = cls
+        self.kind = cls.__name__
+        both = {
+            name: _converters(hint, version)
+            for name, hint in _field_types(cls).items()
+            if all(mark.version <= version for mark in _marks(hint))
+        }
+        self.names = frozenset(both)
+        self._packers = tuple((name, pack) for name, (pack, _) in both.items())
+        self._unpackers = tuple((name, unpack) for name, (_, unpack) in both.items())
+
+    def pack(self, value: Any) -> dict[str, Any]:
+        """Return the value's fields as a map; `ValueError` names the field that is wrong."""
+        if type(value) is not self.cls:
+            raise ValueError(f"{type(value).__name__} where {self.kind} belongs")
+        plain = {}
+        name = ""
+        try:
+            for name, pack in self._packers:
+                plain[name] = pack(getattr(value, name))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return plain
+
+    def unpack(self, plain: Any) -> Any:
+        """Return the dataclass of a map, which must have exactly its fields.
+
+        Raises `ValueError` with the name of the field that is wrong.
+        """
+        if type(plain) is not dict or plain.keys() != self.names:
+            raise ValueError(f"not a map of {', '.join(sorted(self.names)) or 'nothing'}")
+        values = {}
+        name = ""
+        try:
+            for name, unpack in self._unpackers:
+                values[name] = unpack(plain[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return self.cls(**values)
 
 
-CHANGED: frozenset[type] = frozenset(
-    {words.Figures, words.GetFigures, words.Stats, words.Stopped, words.Welcome}
-)
+_record = cache(Record)
+
+
+@cache
+def _field_types(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _converters(hint: Any, version: int) -> tuple[Convert, Convert]:
+    """Return how to pack and unpack a field of this type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        bounds = [note for note in arguments[1:] if not isinstance(note, Since)]
+        if not bounds:
+            return _converters(arguments[0], version)
+        return bounds[0] if isinstance(bounds[0], tuple) else (bounds[0], bounds[0])
+    if origin is Literal:
+        return one_of(*arguments), one_of(*arguments)
+    if hint is bool:
+        return flag, flag
+    if isinstance(hint, type) and is_dataclass(hint):
+        record = _record(hint, version)
+        return record.pack, record.unpack
+    if origin is tuple:
+        pack, unpack = _converters(arguments[0], version)
+        return list_of(pack), list_of(unpack)
+    if NoneType in arguments:
+        pack, unpack = _converters(arguments[0], version)
+        return optional(pack), optional(unpack)
+    raise TypeError(f"the type {hint} of a message's field has no bounds")
+
+
+def _marks(hint: Any) -> list[Since]:
+    return [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, Since)]
+
+
+def _newest(hint: Any) -> int:
+    """Return the version that has changed a type, a message or a part of it, last; 0 for none."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return max([words.ADDED.get(hint, 0), *map(_newest, _field_types(hint).values())])
+    return max([0, *(mark.version for mark in _marks(hint)), *map(_newest, get_args(hint))])
+
+
+_MESSAGES: tuple[type, ...] = get_args(words.Message)
+
+CHANGED = frozenset(cls for cls in _MESSAGES if _newest(cls) == words.PROTOCOL)
 """The messages that `words.PROTOCOL` has added or changed, also by a record within them."""
 
 VERSIONS = range(words.OLDEST_PROTOCOL, words.PROTOCOL + 1)
 """The versions of the protocol that are understood."""
 
-WORDS = _messages(words.PROTOCOL)
-BY_KIND = {version: {record.kind: record for record in _messages(version)} for version in VERSIONS}
 BY_CLASS = {
-    version: {record.cls: record for record in by_kind.values()}
-    for version, by_kind in BY_KIND.items()
+    version: {cls: _record(cls, version) for cls in _MESSAGES if words.ADDED.get(cls, 0) <= version}
+    for version in VERSIONS
 }
+BY_KIND = {
+    version: {record.kind: record for record in by_class.values()}
+    for version, by_class in BY_CLASS.items()
+}
+
+FIGURES = _record(words.BoardFigures, words.PROTOCOL)
+"""The figures of a board; agents also keep them in this form."""
 
 
 def has_message(version: int, kind: type) -> bool:

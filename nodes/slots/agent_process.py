@@ -16,7 +16,7 @@ import socket
 from collections.abc import Mapping
 from typing import NoReturn
 
-from nodes.host.given_sockets import FIRST, MOST
+from nodes.host.listening import FIRST, MOST
 from nodes.slots.ports import SlotPorts
 
 STDIN = 0

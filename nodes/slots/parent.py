@@ -94,7 +94,7 @@ class Parent:
         self._take_reports()
         self._take_ends()
         if STDIN in ready and not os.read(STDIN, 4096):
-            self._take(core.StopWanted("its parent has ended"))
+            self._take(core.StopWanted("its parent process has ended"))
         for descriptor in ready & callers.keys():
             self._take(core.Called(callers[descriptor]))
         due_s = self._core.deadline_s

@@ -28,7 +28,7 @@ from cnn.rewrite.rewrites import Rewrite, to_data
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
-from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets
+from partition.measured.subnet_fit import MeasuredSubnet, fit_to_subnets, slowness
 from partition.plan import Plan, PlannedPhase
 from partition.pricing.compute_time import layer_seconds
 from partition.pricing.layer_power import LayerWatts
@@ -189,6 +189,54 @@ class NodeProfile:
             batches=tuple((number, seconds * grown) for number, seconds in self.batches),
             batched=None,
         )
+
+
+def pooled(profiles: Sequence[NodeProfile]) -> NodeProfile:
+    """Return the measurements that equal devices share: of layers, subnets, messages and bytes.
+
+    What several have measured is the median of theirs.
+    """
+    subnets: dict[SubnetKey, list[SubnetTime]] = {}
+    layers: dict[str, list[float]] = {}
+    for each in profiles:
+        for subnet in each.subnets:
+            subnets.setdefault(subnet.key, []).append(subnet)
+        for name, seconds in each.layer_s.items():
+            layers.setdefault(name, []).append(seconds)
+    return NodeProfile(
+        layer_s={name: statistics.median(times) for name, times in layers.items()},
+        subnets=tuple(
+            replace(times[-1], seconds=statistics.median(each.seconds for each in times))
+            for times in subnets.values()
+        ),
+        message_s=_median_of(each.message_s for each in profiles),
+        byte_s=_median_of(each.byte_s for each in profiles),
+    )
+
+
+def sharing(own: NodeProfile, shared: NodeProfile) -> NodeProfile:
+    """Return a device's profile with what equal devices share (`pooled`) for its own."""
+    return replace(
+        own,
+        layer_s=shared.layer_s,
+        subnets=shared.subnets,
+        message_s=shared.message_s,
+        byte_s=shared.byte_s,
+    )
+
+
+def _median_of(seconds: Iterable[float]) -> float:
+    """Return the median of the measured times, 0 if there are none."""
+    return statistics.median([each for each in seconds if each] or [0.0])
+
+
+def measured_factor(node: NodeProfile, network: Network, device: Device) -> float | None:
+    """Return the time of a device's fused subnets as a multiple of the estimated one.
+
+    None if no subnet of the network as it was read was measured.
+    """
+    own = [each for each in node.subnets if not each.rewrites]
+    return slowness(network, device, [MeasuredSubnet(0, s.layers, s.seconds) for s in own])
 
 
 def _latest(subnets: Iterable[SubnetTime]) -> tuple[SubnetTime, ...]:

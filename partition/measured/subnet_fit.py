@@ -114,7 +114,7 @@ def fit_to_subnets(
     """
     for subnet in measured:
         _check(network, devices, subnet)
-    row = {layer.name: number for number, layer in enumerate(network.layers)}
+    row = network.place
     work, fitted = layer_work(network), list(devices)
     parts = [layer_parts(network, work, device) for device in devices]
     known: dict[int, _Measurements] = {}
@@ -274,6 +274,25 @@ def _softening(errors: Floats) -> Floats:
     return np.asarray(np.sqrt((1 + root) / 2) / root)
 
 
+def slowness(network: Network, device: Device, measured: Sequence[MeasuredSubnet]) -> float | None:
+    """Return the seconds of measured subnets as a multiple of what they are estimated to take on
+    `device`; None without any."""
+    layer_s = dict(
+        zip(
+            (layer.name for layer in network.layers),
+            layer_parts(network, layer_work(network), device).sum(axis=1),
+            strict=True,
+        )
+    )
+    estimated_s = sum(
+        sum(layer_s[name] for name in subnet.layers)
+        + _cut_bytes(network, subnet) * device.cut_s_per_byte
+        + device.run_s
+        for subnet in measured
+    )
+    return sum(subnet.seconds for subnet in measured) / estimated_s if measured else None
+
+
 def _cut_bytes(network: Network, subnet: MeasuredSubnet) -> int:
     """Return the bytes of the tensors that enter or leave the subnet."""
     inside = set(subnet.layers)
@@ -296,7 +315,9 @@ def _check(network: Network, devices: Sequence[Device], subnet: MeasuredSubnet) 
             "was it measured for another model?"
         )
     if not 0 <= subnet.device < len(devices):
-        raise PartitionError(f"a measured subnet is of device {subnet.device}, which there is not")
+        raise PartitionError(
+            f"a measured subnet is of device {subnet.device}, which does not exist"
+        )
     if not 0 < subnet.seconds < np.inf:
         raise PartitionError(
             f"the subnet that begins with layer {subnet.layers[0]!r} was measured as "

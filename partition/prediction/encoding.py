@@ -17,11 +17,11 @@ from partition.devices import Device
 from partition.plan import PlannedChannel, PlannedPhase
 from partition.prediction.timing import Load, loads
 from partition.pricing.busy import rates_of
-from partition.wire import Encoding, WireChoice, encoded_bytes, encoding_of, is_encodable
+from partition.wire import Encoding, WirePolicy, encoded_bytes, encoding_of, is_encodable
 
 
 def encoded_channels(
-    wire: WireChoice,
+    wire: WirePolicy,
     network: Network,
     devices: Sequence[Device],
     phases: Sequence[PlannedPhase],

@@ -139,12 +139,12 @@ class RunGraph:
                     for device, cpus in site.devices.items()
                     for thread in self._sharing(device)
                 },
-                site.speeds,
                 {
                     thread: self._slice(device, thread)
                     for device in site.devices
                     for thread in self._sharing(device)
                 },
+                site.speeds,
                 exact(self._costs.rouse_s),
             )
             for site in self._costs.sites

@@ -55,7 +55,7 @@ def phase_seconds(
     `layer_s` [layers, devices] replaces the estimate of `partition.pricing.compute_time`.
     """
     seconds = layer_seconds(dataflow.network, devices) if layer_s is None else layer_s
-    row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
+    row = dataflow.network.place
     column = {device.name: number for number, device in enumerate(devices)}
     rates = {device.name: rates_of(device) for device in devices}
     cut, uncached = cut_bytes(dataflow), _uncached_bytes(dataflow, devices)
@@ -92,7 +92,6 @@ def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, 
     network = dataflow.network
     if all(device.cache_bytes is None for device in devices):
         return found
-    layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
     for device in devices:
         phases = dataflow.devices.get(device.name, ())
         layers = {layer for phase in phases for layer in phase.layers}
@@ -102,7 +101,7 @@ def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, 
         uncached = float(
             uncached_bytes(
                 device,
-                layer_bytes,
+                network.layer_weight_bytes,
                 np.array([layer.name in layers for layer in network.layers]),
                 np.array(float(network.weight_bytes(layers))),
                 np.array(float(received)),

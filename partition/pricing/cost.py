@@ -65,27 +65,15 @@ class LayerRows:
 
     def __init__(self, network: Network, live_bytes: Floats | None = None) -> None:
         """`live_bytes` [layers]: see `CostModel`."""
-        users: dict[str, list[int]] = {}
-        for number, layer in enumerate(network.layers):
-            for weight in dict.fromkeys(layer.weights):
-                users.setdefault(weight, []).append(number)
-        self._own = np.zeros(len(network.layers))
-        together: dict[tuple[int, ...], float] = {}
-        for weight, layers in users.items():
-            size = float(network.weights[weight].bytes)
-            if len(layers) == 1:
-                self._own[layers[0]] += size
-            else:
-                together[tuple(layers)] = together.get(tuple(layers), 0.0) + size
-        self._shared = np.array(list(together.values()))
-        self._users = np.array([number for layers in together for number in layers], dtype=np.intp)
+        sizes = network.bytes_by_readers
+        every = range(len(network.layers))
+        self._own = np.array([sizes.get((place,), 0) for place in every], dtype=np.float64)
+        together = [places for places in sizes if len(places) > 1]
+        self._shared = np.array([sizes[places] for places in together], dtype=np.float64)
+        self._users = np.array([place for places in together for place in places], dtype=np.intp)
         self._starts = np.cumsum([0, *(len(layers) for layers in together)])[:-1]
-        self._live = np.array(
-            [network.activation_bytes(layer.name) for layer in network.layers]
-            if live_bytes is None
-            else live_bytes,
-            dtype=np.float64,
-        )[:, None]
+        live = network.layer_activation_bytes if live_bytes is None else live_bytes
+        self._live = np.array(live, dtype=np.float64)[:, None]
         self._passing = _Passing(network)
         self._packing = np.array(
             [[packing_bytes(network, (layer.name,))] for layer in network.layers], dtype=np.float64
@@ -120,7 +108,7 @@ class _Passing:
     """
 
     def __init__(self, network: Network) -> None:
-        number = {layer.name: place for place, layer in enumerate(network.layers)}
+        number = network.place
         passed: list[tuple[int, int, int, float]] = []
         for name, readers in network.consumers.items():
             producer = number.get(network.producer.get(name, ""), -1)
@@ -221,7 +209,6 @@ class CostModel:
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._surplus_j = self.layer_s * surplus_w(network, devices, layer_w) if layer_w else None
         self._rows = LayerRows(network, live_bytes)
-        self._layer_bytes = [network.weight_bytes((layer.name,)) for layer in network.layers]
         self._margin = margin_periods(slack_frames)
         component = np.array(network.component)
         self._components = [component == number for number in range(component.max() + 1)]
@@ -291,7 +278,7 @@ class CostModel:
             [
                 uncached_bytes(
                     device,
-                    self._layer_bytes,
+                    self.network.layer_weight_bytes,
                     device_of == number,
                     weights[number],
                     received[number],

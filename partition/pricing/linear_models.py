@@ -52,7 +52,7 @@ def fit_transfer(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> Transf
     a byte.
     """
     if len(set(sizes_bytes)) < 2:
-        raise PartitionError("transfers of one size only: measure tensors of two sizes at least")
+        raise PartitionError("transfers of one size only: measure tensors of at least two sizes")
     sizes, times = np.asarray(sizes_bytes, np.float64), np.asarray(seconds, np.float64)
     spread = sizes - sizes.mean()
     slope = float(spread @ times / (spread @ spread))

@@ -108,6 +108,11 @@ def room_bytes(devices: Sequence[Device]) -> Floats:
     return np.array([largest if limit is None else limit for limit in limits], dtype=np.float64)
 
 
+def allowed_bytes(devices: Sequence[Device]) -> int:
+    """Return the sum of the devices' memory limits; 0 if there are none."""
+    return sum(device.memory_bytes or 0 for device in devices)
+
+
 def fair_memory(devices: Sequence[Device]) -> Floats:
     """Return each device's room without its engine, relative to the mean: float64 [devices].
 

@@ -143,7 +143,7 @@ class Traffic:
         """
         self._slack_frames = slack_frames
         self._share_cores = share_cores
-        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        numbers = network.place
         read = [tensor for tensor in network.tensors if network.consumers[tensor]]
         made = (name in network.producer for name in read)
         long = (network.tensors[name].bytes >= LONG_BYTES for name in read)

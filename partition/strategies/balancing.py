@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -115,24 +116,41 @@ def _greedy(sizes: Sequence[int], bound: int) -> list[int]:
     return cuts
 
 
-def refined(cuts: Sequence[int], levels: int, report: Report) -> tuple[list[int], int]:
-    """Move `cuts` until `report` is 0 for every run; return them and the number of moves.
+def refined(
+    cuts: Sequence[int], sizes: Sequence[int], report: Report
+) -> tuple[list[int], int, int]:
+    """Move `cuts` until `report` is 0 for every run; return them, and how many levels they moved in
+    how many steps.
 
-    The first pass goes from the first run to the last: a run that is too large gives its last level
-    to the next run until it fits. If the last run is then too large, a second pass goes from the
-    last run to the first: a run gives its first level to the run before it. Runs may become empty.
-    Run i is that of device i."""
-    ends = [0, *cuts, levels]
-    moves = 0
+    The first pass goes from the first run to the last: a run that is too large gives its last
+    levels to the next run until it fits. If the last run is then too large, a second pass goes from
+    the last run to the first: a run gives its first levels to the run before it. Runs may become
+    empty. Run i is that of device i. A step moves as many levels as have the reported bytes by
+    their `sizes`, so that a report, for which a compiler takes seconds, is not asked for after
+    each level.
+    """
+    ends = [0, *cuts, len(sizes)]
+    moves = steps = 0
     for run in range(len(ends) - 2):
-        while ends[run + 1] > ends[run] and report(run, ends[run], ends[run + 1]) > 0:
-            ends[run + 1] -= 1
-            moves += 1
+        while ends[run + 1] > ends[run] and (over := report(run, ends[run], ends[run + 1])) > 0:
+            own = sizes[ends[run] : ends[run + 1]]
+            moved = _first_that_have(over, own[::-1])
+            ends[run + 1] -= moved
+            moves, steps = moves + moved, steps + 1
     for run in range(len(ends) - 2, 0, -1):
-        while ends[run] < ends[run + 1] and report(run, ends[run], ends[run + 1]) > 0:
-            ends[run] += 1
-            moves += 1
-    return ends[1:-1], moves
+        while ends[run] < ends[run + 1] and (over := report(run, ends[run], ends[run + 1])) > 0:
+            moved = _first_that_have(over, sizes[ends[run] : ends[run + 1]])
+            ends[run] += moved
+            moves, steps = moves + moved, steps + 1
+    return ends[1:-1], moves, steps
+
+
+def _first_that_have(size: int, sizes: Sequence[int]) -> int:
+    """Return how many of the first `sizes` sum up to `size`; all if none do, at least one."""
+    for count, total in enumerate(itertools.accumulate(sizes), start=1):
+        if total >= size:
+            return count
+    return len(sizes)
 
 
 def longest_first(

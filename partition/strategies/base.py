@@ -27,7 +27,7 @@ from partition.pricing.layer_power import LayerWatts
 from partition.pricing.linear_models import LinearTime
 from partition.pricing.memory_budget import START_UP_BYTES
 from partition.pricing.traffic import SLACK_FRAMES
-from partition.wire import RAW, WireChoice, shortest_bytes
+from partition.wire import RAW, WirePolicy, shortest_bytes
 
 if TYPE_CHECKING:
     from cnn.rewrite.bands import FusedLayers
@@ -90,7 +90,8 @@ class Problem:
 
     All randomness of a strategy comes from `seed`: the same problem has the same solution. Channels
     between devices are to hold `slack_frames` frames beyond what their skews need (`make_plan`).
-    For the objective `both`, the period may exceed the shortest by the share `within`.
+    For the objective `both`, the period may exceed the shortest by the share `within`; of the plans
+    that divide the network, by this share without its part `within_margin`.
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network. `wire` says how tensors between devices may be
@@ -123,10 +124,11 @@ class Problem:
     slack_frames: int = SLACK_FRAMES
     objective: Objective = DEFAULT_OBJECTIVE
     within: float = WITHIN
+    within_margin: float = 0.0
     model: Rewritable | None = field(default=None, compare=False)
     layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
     copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)
-    wire: WireChoice = RAW
+    wire: WirePolicy = RAW
     layer_w: LayerWatts = field(default_factory=dict, compare=False)
     profile: Profile | None = field(default=None, compare=False)
     run: RunFacts | None = field(default=None, compare=False)
@@ -186,6 +188,11 @@ class Problem:
             [numbers.get(self.pins.get(layer.name, ""), -1) for layer in self.network.layers],
             dtype=np.intp,
         )
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether a layer can be on several devices."""
+        return len(self.devices) > 1 and bool((self.pinned < 0).any())
 
     def assignment(self, numbers: NDArray[np.integer]) -> dict[str, str]:
         """Return layer → device for one row of device numbers, shape [layers]."""
@@ -248,7 +255,7 @@ def refuse_state(problem: Problem, strategy: str) -> None:
         kept = ", ".join(repr(tensor) for tensor in problem.network.state)
         raise PartitionError(
             f"strategy {strategy!r} deals frames out to copies of the network, and network "
-            f"{problem.network.name!r} keeps state ({kept}) that each frame needs of the one "
+            f"{problem.network.name!r} keeps state ({kept}) that each frame needs from the one "
             "before; choose another strategy"
         )
 
@@ -279,6 +286,30 @@ def required_model(problem: Problem, strategy: str) -> Rewritable:
             "give the problem its model"
         )
     return problem.model
+
+
+def without_choice(problem: Problem) -> Solution:
+    """Return the only solution of a problem in which no layer has a choice of device."""
+    problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
+    assignment = problem.assignment(np.maximum(problem.pinned, 0))
+    return Solution(assignment, "no layer has a choice of device")
+
+
+def part_of_search(problem: Problem, number: int, count: int, name: str = "") -> Problem:
+    """Return a problem whose search reports its progress as that of part `number`, from 0, of
+    `count` parts; what it reports begins with the `name` of the part if there is one."""
+
+    def show(search: SearchProgress) -> None:
+        part = min(PART_STEPS * search.done // max(1, search.total), PART_STEPS)
+        done = min(number * PART_STEPS + part, count * PART_STEPS - 1)
+        best = f"{name}: {search.best}" if name else search.best
+        problem.on_progress(SearchProgress(done, count * PART_STEPS, best))
+
+    return replace(problem, on_progress=show)
+
+
+PART_STEPS = 1000
+"""The number of steps of progress that a part of a search reports."""
 
 
 def apply_rewrites(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
@@ -312,9 +343,8 @@ def divided_seconds(
     any, the elements that it produces. Layers that a rewrite adds (to join tensors or to cut out
     rows) are taken to cost nothing.
     """
-    row = {layer.name: number for number, layer in enumerate(network.layers)}
     shares = np.array([_share(network, rewritten, layer) for layer in rewritten.layers])
-    origins = [row[layer.part_of or layer.name] for layer in rewritten.layers]
+    origins = [network.place[layer.part_of or layer.name] for layer in rewritten.layers]
     return np.asarray(layer_s[origins] * shares[:, None])
 
 

@@ -36,6 +36,12 @@ def least_value(problem: Problem) -> float:
             return least_memory_share(problem)
 
 
+def gap_of(problem: Problem, value: float) -> float:
+    """Return the largest fraction by which another assignment of whole layers can be better than
+    one of this `value` (`partition.strategies.chosen.objective_value`)."""
+    return max(0.0, 1 - least_value(problem) / value) if value > 0 else 0.0
+
+
 def least_period_s(problem: Problem) -> float:
     """Return a lower bound on the period of every assignment, in seconds.
 
@@ -70,7 +76,7 @@ def least_memory_share(problem: Problem) -> float:
     device has a limit."""
     network, room = problem.network, room_bytes(problem.devices)
     total = network.weight_bytes(tuple(network.layer))
-    heaviest = max(network.weight_bytes((layer.name,)) for layer in network.layers)
+    heaviest = max(network.layer_weight_bytes)
     engine = least_engine_bytes(problem.devices)
     return float(max(total / room.sum() + engine / room.max(), (heaviest + engine) / room.max()))
 

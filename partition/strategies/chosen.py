@@ -15,8 +15,12 @@ from partition.strategies.base import Problem
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The device number of each layer, the objective's value, and whether the memory suffices."""
+    """The device number of each layer, the objective's value, and whether the memory suffices.
 
+    `row` is its place in the population.
+    """
+
+    row: int
     numbers: NDArray[np.intp]
     value: float
     fits: bool
@@ -30,7 +34,7 @@ def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
     costs = problem.costs.evaluate(population)
     value = objective_value(problem, costs)
     row = int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
-    return Chosen(population[row], float(value[row]), bool(costs.overrun_bytes[row] <= 0))
+    return Chosen(row, population[row], float(value[row]), bool(costs.overrun_bytes[row] <= 0))
 
 
 def objective_value(problem: Problem, costs: Costs) -> Floats:

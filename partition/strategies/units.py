@@ -92,7 +92,7 @@ class _Search:
                 found.append(self._unit(layer, taken))
                 taken.update(found[-1].layers)
         # Only the output of a unit's last layer is read outside, so this order is topological.
-        place = {layer.name: number for number, layer in enumerate(self._network.layers)}
+        place = self._network.place
         found.sort(key=lambda unit: place[unit.layers[-1]])
         return tuple(found if fused_bytes is None else self._by_rows(found, fused_bytes))
 

@@ -39,7 +39,7 @@ def test_drawn_networks_compute_what_their_files_do(tmp_path: Path) -> None:
     assert right([check(draw(seed), tmp_path / str(seed)) for seed in range(NETWORKS)])
 
 
-def test_a_fused_layer_norm_that_is_less_exact_is_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_a_fused_layer_norm_that_is_less_exact_is_not_refused(tmp_path: Path) -> None:
     assert right([check(draw(6172), tmp_path)])
 
 
@@ -68,7 +68,7 @@ def test_many_networks_do_in_several_processes() -> None:
     assert right(outcomes)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_searches")
 def test_strategies_divide_networks_that_compute_the_same(tmp_path: Path) -> None:
     outcomes = [check(draw(s), tmp_path / str(s), divide=planned) for s in range(PLANNED)]
     assert right(outcomes)
@@ -115,7 +115,7 @@ def crash_at_one(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcom
 
 
 @pytest.mark.slow
-def test_an_engine_that_crashes_is_reported_with_its_seed_and_the_others_go_on() -> None:
+def test_an_engine_that_crashes_is_reported_with_its_seed_and_the_others_continue() -> None:
     outcomes = {outcome.seed: outcome for outcome in checked(range(4), 2, crash_at_one)}
     assert sorted(outcomes) == [0, 1, 2, 3]
     assert outcomes[1].kind == "fails"

@@ -11,13 +11,13 @@ import pytest
 
 import cnn
 from csdf.conversion.from_network import HOST
-from ga.strategies import STRATEGIES
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 from tests.agreement.comparison import run
 from tests.launcher import kinds
+from tests.quick_searches import QUICK
 
 DEVICES = (Device("a", macs_per_s=4e7), Device("b", macs_per_s=4e7), Device("c", macs_per_s=2e7))
 """Slow ones with fast links, so that it pays to divide a small network."""
@@ -26,9 +26,6 @@ BLOCKS = 2
 
 PINNED = ("manual",)
 """Strategies that take the devices of all layers from the user."""
-
-QUICK = ("sequential", "k-stage", "horizontal", "tiles", "batch-split", "manual")
-"""Those that search for less than three seconds; between them they rewrite in every way."""
 
 
 @cache
@@ -62,9 +59,7 @@ def crossing(model: cnn.Model, plan: Plan) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["qdq", "qoperator"])
-@pytest.mark.parametrize(
-    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in STRATEGIES]
-)
+@pytest.mark.parametrize("name", QUICK)
 def test_a_strategy_sends_8_bits_and_changes_no_bit(
     name: str, kind: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -72,7 +67,7 @@ def test_a_strategy_sends_8_bits_and_changes_no_bit(
     layers = [layer.name for layer in model.network.layers]
     pins = {each: "abc"[3 * n // len(layers)] for n, each in enumerate(layers)}
     problem = Problem(model.network, DEVICES, pins if name in PINNED else {}, model=model)
-    solution = STRATEGIES[name].solve(problem)
+    solution = QUICK[name].solve(problem)
     plan = plan_solution(problem, solution, name)
     cut = model.rewritten(solution.rewrites)
     assert len({phase.device for phase in plan.phases}) > 1

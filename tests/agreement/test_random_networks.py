@@ -5,20 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
 from tests.agreement.comparison import LIMIT, agreements, random_frame, random_partition
+from tests.effort import examples
 from tests.networks import save, small_models
-
-EVERYWHERE = {
-    "deadline": None,
-    "database": None,
-    "print_blob": True,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-}
 
 
 def check(proto: onnx.ModelProto, devices: int, seed: int, directory: Path) -> None:
@@ -28,22 +21,13 @@ def check(proto: onnx.ModelProto, devices: int, seed: int, directory: Path) -> N
     assert found.crossing <= LIMIT
 
 
-@given(proto=small_models(), devices=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=12, **EVERYWHERE)
-def test_a_partition_computes_what_the_network_computes(
-    proto: onnx.ModelProto, devices: int, seed: int, tmp_path: Path
-) -> None:
-    check(proto, devices, seed, tmp_path)
-
-
-@pytest.mark.slow
+@examples(50)
 @given(
     proto=small_models(max_steps=30),
-    devices=st.integers(2, 8),
+    devices=st.integers(1, 8),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=150, **EVERYWHERE)
-def test_larger_networks_too(
+def test_a_partition_computes_what_the_network_computes(
     proto: onnx.ModelProto, devices: int, seed: int, tmp_path: Path
 ) -> None:
     check(proto, devices, seed, tmp_path)

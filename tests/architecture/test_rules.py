@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import dataclasses
 import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -9,6 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from launcher.core.session import Session
 from tests.architecture.source import PACKAGES, ROOT, Source, called, sources
 
 OURS = sources(*PACKAGES)
@@ -135,6 +137,14 @@ def test_cores_open_no_file_print_nothing_and_draw_no_random_numbers() -> None:
             assert not name.startswith("signal.") or name == "signal.Signals", _at(source, call)
 
 
+def test_a_session_is_changed_by_its_own_methods_only() -> None:
+    fields = {field.name for field in dataclasses.fields(Session)}
+    for source in CORES:
+        for node in source.nodes if source.name.startswith("launcher/core/") else ():
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                assert node.attr not in fields or ast.unparse(node.value) == "self", source.name
+
+
 def test_no_folder_has_more_than_twenty_modules() -> None:
     folders = Counter(str(PurePosixPath(source.name).parent) for source in OURS)
     assert {name: number for name, number in folders.items() if number > 21} == {}
@@ -204,7 +214,7 @@ def test_a_circle_of_imports_is_found_in_a_function_and_through_a_package() -> N
     }
 
 
-def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:
+def test_no_test_uses_a_mock() -> None:
     for source in sources("tests"):
         assert not source.uses("unittest.mock"), source.name
         assert not source.uses("mock"), source.name
@@ -212,34 +222,29 @@ def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:
 
 OWN = "tests/architecture/test_rules.py"
 
-STARTERS = {
-    "launcher.run.processes.start_agents",
-    "tests.launcher_runtime.clusters.daemons",
-    "tests.nodes.speaker.AgentProcess",
-}
-"""Functions and classes that start agents."""
 
-
-def test_make_test_runs_every_test_in_exactly_one_of_its_two_parts() -> None:
+@pytest.mark.parametrize("target", ["test", "fast"])
+def test_every_test_is_run_in_exactly_one_of_two_parts(target: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    recipe = makefile.partition("\ntest: ")[2].partition("\n\n")[0]
+    recipe = makefile.partition(f"\n{target}: ")[2].partition("\n\n")[0]
     together, alone = (
         line.split("/pytest ")[1] for line in recipe.splitlines() if "/pytest" in line
     )
-    assert together.startswith('-m "not alone" --numprocesses ')
+    quick = " and not slow" if target == "fast" else ""
+    assert together.startswith(f'-m "not alone{quick}" --numprocesses ')
     assert "tests" not in together
-    assert alone == "-m alone $(ALONE)"
-    folders = tuple(re.findall(r"^ALONE := (.*)$", makefile, re.MULTILINE)[0].split())
-    for source in sources("tests"):
-        if "pytest.mark.alone" in source.text and source.name != OWN:
-            assert source.name.startswith(folders), source.name
+    assert alone == f'-m "alone{quick}" $(ALONE)'
 
 
-def test_what_measures_or_floods_agents_runs_alone() -> None:
-    """All tests of the folders that do so which start agents, to be on the safe side."""
-    for source in sources("tests/lab", "tests/launcher_runtime", "tests/namespaces", "tests/nodes"):
-        if PurePosixPath(source.name).name.startswith("test_") and STARTERS & {*source.imports}:
-            assert "pytest.mark.alone" in source.text, source.name
+def test_all_tests_that_run_alone_are_in_the_files_that_make_test_names() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = makefile.partition("\nALONE := ")[2].partition("\n\n")[0]
+    marked = [
+        source.name
+        for source in sources("tests")
+        if "pytest.mark.alone" in source.text and source.name != OWN
+    ]
+    assert sorted(marked) == [f"tests/{path}" for path in re.findall(r"[\w/]+\.py", named)]
 
 
 def _is_builtin_error(name: str) -> bool:
@@ -287,6 +292,18 @@ def test_an_error_in_a_thread_reaches_somebody() -> None:
             )
         ]
     assert {*unguarded} == THREADS_WITHOUT_GUARD.keys()
+
+
+def test_the_launcher_starts_threads_in_one_place() -> None:
+    """`in_thread` and `Repeated` give each thread an owner, which sees how it ends."""
+    starters = {
+        source.name
+        for source in OURS
+        for call in source.calls
+        if source.name.startswith("launcher/") and called(call) in ("threading.Thread", "Thread")
+    }
+    runs = {"launcher/streaming/live_run.py", "launcher/streaming/source_stream.py"}
+    assert starters - runs == {"launcher/threads.py"}
 
 
 def _catches(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> bool:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from benchmarks.boards.cells import KNOWLEDGE, NETWORKS, SETTINGS, Cell, Kind
 from benchmarks.boards.figures import figures
 from benchmarks.boards.session import Extent, lacking
-from benchmarks.boards.turn import BoardUse, Launched, PhaseTimes, Refused, Turn, from_json
+from benchmarks.boards.turn import BoardUse, Launched, Refused, Turn, from_json
 from benchmarks.lab import cluster_file
-from benchmarks.lab.layout import Layout
 from benchmarks.report import Figure
 from benchmarks.turn_log import TurnLog
 from launcher.errors import BadInputError
+from tests.lab.layouts import layout
 
 CELL = Cell("accelerators", "resnet50")
 EQUAL = Cell("equal", "resnet50")
@@ -31,17 +31,12 @@ def turn(kind: Kind, rate: float, cell: Cell = CELL, *, peak_mb: int = 100, **ch
     launched = Launched(
         strategy="auto",
         explanation="runs: seven segments",
-        agrees=True,
-        frames=48,
         rate=rate,
         period_planned_s=0.5,
         period_predicted_s=1 / rate,
         period_measured_s=1 / rate,
         first_result_s=3.0,
-        bytes_per_frame=MB,
-        boards={"b1": BoardUse(2, 0.9, 110 * MB, peak_mb * MB, 40 * MB)},
-        phases=(PhaseTimes("b1", 12, 0.1, 0.2, None),),
-        wire_s={"b1": (1e-4, 1e-9)},
+        boards={"b1": BoardUse(2, 0.9, 110 * MB, peak_mb * MB, 40 * MB, 60 * MB)},
         said=("planned",),
     )
     return Turn(cell, kind, quick=False, launched=replace(launched, **changes))
@@ -51,24 +46,23 @@ def named(rows: list[Figure], what: str) -> Figure:
     return next(row for row in rows if row.what.endswith(what))
 
 
-@given(st.sampled_from(KNOWLEDGE), st.sampled_from(("", "sequential", "runs")))
+@given(st.sampled_from(KNOWLEDGE), st.sampled_from(("", "sequential", "runs", "auto:memory")))
 def test_a_kind_is_read_as_it_is_written(knowledge, strategy):
     kind = Kind(knowledge, strategy)
     assert Kind.read(str(kind)) == kind
 
 
-@pytest.mark.parametrize("text", ["", "third", "first:nothing", ":runs"])
+@pytest.mark.parametrize("text", ["", "third", "first:nothing", ":runs", "first:auto:beauty"])
 def test_a_kind_that_there_is_not_is_refused(text):
     with pytest.raises(BadInputError, match="is not a kind of launch"):
         Kind.read(text)
 
 
-@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_is_a_laboratory_whose_boards_launch_takes(name, tmp_path):
     setting = SETTINGS[name]
     config = setting.config(NETWORKS["resnet50"], 1e8)
-    ports = tuple(range(5000, 5000 + len(setting.cores)))
-    nodes = cluster_file.cluster(Layout(config, tmp_path, None, None, ports), tmp_path)["nodes"]
+    nodes = cluster_file.cluster(layout(config, tmp_path))["nodes"]
     assert len(nodes) == len(setting.cores)
     fastest = [node["name"] for node in nodes].index(setting.fastest)
     assert setting.cores[fastest] == max(setting.cores)

@@ -14,12 +14,12 @@ from typing import TextIO
 import numpy as np
 import pytest
 
-from benchmarks.kills.asking import Asked
-from benchmarks.kills.daemon import Daemon
+from benchmarks.daemon import Daemon
 from benchmarks.kills.draws import TARGETS, candidates
 from benchmarks.kills.kept_stream import KeptStream
 from benchmarks.kills.operating import Operator
 from benchmarks.kills.stage import back_after_s
+from benchmarks.serving.clients import Answer, Asked
 from launcher.results.journal.journal import RUN
 from launcher.results.journal.result_files import OutputSpec
 from launcher.results.journal.segment import Segment
@@ -135,10 +135,8 @@ def test_an_acknowledged_change_that_is_gone_is_found(tmp_path: Path) -> None:
 
 
 def test_the_time_to_the_next_answer_counts_from_the_last_disturbance() -> None:
-    asked = Asked()
-    for sent_s, answered_s in ((0.5, 0.6), (1.5, 4.0), (2.5, 4.2), (5.0, 5.1)):
-        asked.sent_s.append(sent_s)
-        asked.answered_s.append(answered_s)
+    came = ((0.5, 0.1), (1.5, 2.5), (2.5, 1.7), (5.0, 0.1))
+    asked = Asked([Answer(sent_s, took_s, 1) for sent_s, took_s in came])
     assert back_after_s(1.0, [1.0], asked) == pytest.approx(3.0)
     assert back_after_s(1.0, [1.0, 2.0], asked) == pytest.approx(2.2)  # it was struck again
     assert back_after_s(6.0, [6.0], asked) == float("inf")

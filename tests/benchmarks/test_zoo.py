@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
+import cnn
+from benchmarks.zoo.light import without_weights
 from benchmarks.zoo.registry import ENTRIES, chosen
 
 
-def test_it_has_a_hundred_networks_and_more_each_with_a_name_of_its_own() -> None:
+def test_it_has_at_least_a_hundred_networks_with_unique_names() -> None:
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES) >= 100
 
 
@@ -35,6 +38,19 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
 
 def test_the_list_needs_nothing_but_the_standard_library() -> None:
     command = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, sys.argv[1]); "
-               "import benchmarks.zoo.registry, benchmarks.zoo.cache"]  # fmt: skip
+               "import benchmarks.zoo.registry"]  # fmt: skip
     root = Path(__file__).parents[2]
     subprocess.run([*command, str(root)], check=True)
+
+
+def test_a_network_without_weights_has_the_same_layers_and_a_fraction_of_the_bytes(
+    tmp_path: Path,
+) -> None:
+    whole = onnx.load("examples/digits/digits.onnx")
+    onnx.save(without_weights(whole), tmp_path / "light.onnx")
+    light = cnn.read(tmp_path / "light.onnx").network
+    original = cnn.read("examples/digits/digits.onnx").network
+    assert [(x.name, x.operator, x.macs) for x in light.layers] == [
+        (x.name, x.operator, x.macs) for x in original.layers
+    ]
+    assert (tmp_path / "light.onnx").stat().st_size < 40_000

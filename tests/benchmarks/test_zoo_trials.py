@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import cnn
-from benchmarks.zoo.cache import VARIABLE
 from benchmarks.zoo.frames import KINDS, frames, write
-from benchmarks.zoo.outcomes import AGREES, Ledger, Outcome, Trial
+from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, known
+from benchmarks.zoo.registry import VARIABLE
 from launcher.inputs.arrays import LastArchive, open_arrays
 from tests.cnn.models import convolution, model, node, save, value
 
-TRIAL = Trial("unet", "in-process", "vertical")
-LAUNCH = Trial("unet", "launched", "vertical")
+TRIAL = Trial("unet")
 
 FLOAT, BYTE, INDEX, TRUTH, HALF = 1, 2, 7, 9, 10
 
@@ -37,31 +36,18 @@ def network(directory: Path, *kinds: int) -> cnn.Network:
     return cnn.read(save(model(nodes, inputs, outputs), directory)).network
 
 
-def test_what_is_known_of_this_commit_is_not_tried_again(tmp_path: Path) -> None:
+def test_what_is_known_is_not_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "outcomes.jsonl"
-    Ledger(path).add(Outcome(TRIAL, AGREES, error=None, seconds=2.5))
-    assert Ledger(path).find(TRIAL) == Outcome(TRIAL, AGREES, error=None, seconds=2.5)
-    assert Ledger(path).find(LAUNCH) is None
+    known(path).add(Outcome(TRIAL, AGREES, error=None, seconds=2.5))
+    assert known(path).turns == [Outcome(TRIAL, AGREES, error=None, seconds=2.5)]
 
 
-def test_what_is_known_of_another_commit_is_tried_again(tmp_path: Path) -> None:
+def test_what_is_known_of_other_code_is_put_aside(tmp_path: Path) -> None:
     path = tmp_path / "outcomes.jsonl"
-    Ledger(path).add(Outcome(TRIAL, AGREES))
-    line = json.loads(path.read_text())
-    path.write_text(json.dumps({**line, "commit": "another"}) + "\n")
-    assert Ledger(path).find(TRIAL) is None
-
-
-def test_the_last_outcome_counts_and_a_torn_line_does_not(tmp_path: Path) -> None:
-    path = tmp_path / "outcomes.jsonl"
-    ledger = Ledger(path)
-    ledger.add(Outcome(TRIAL, "crashed"))
-    ledger.add(Outcome(TRIAL, AGREES))
-    with path.open("a") as file:
-        file.write('{"trial": {"name": "un')
-    found = Ledger(path).find(TRIAL)
-    assert found is not None
-    assert found.is_good
+    known(path).add(Outcome(TRIAL, AGREES))
+    path.write_text(path.read_text().replace('"code": "', '"code": "another '))
+    assert known(path).turns == []
+    assert [found.name for found in tmp_path.iterdir()] == ["outcomes.old"]
 
 
 def test_there_is_a_frame_of_each_kind(tmp_path: Path) -> None:
@@ -101,12 +87,12 @@ def test_a_launch_streams_them_in_this_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_is_tried_in_processes_of_its_own(tmp_path: Path) -> None:
+def test_a_network_is_tried_in_separate_processes(tmp_path: Path) -> None:
     more = [node("Relu", ["y"], ["z"]), node("GlobalAveragePool", ["z"], ["p"])]
     save(convolution((1, 3, 16, 16), *more), tmp_path, "unet.onnx")
     outcomes = tmp_path / "outcomes.jsonl"
     command = [
-        sys.executable, "-m", "benchmarks.zoo", "unet", "--in-process", "vertical", "auto",
+        sys.executable, "-m", "benchmarks.zoo", "unet",
         "--launch", "sequential", "--outcomes", str(outcomes),
     ]  # fmt: skip
     again = []
@@ -118,7 +104,5 @@ def test_a_network_is_tried_in_processes_of_its_own(tmp_path: Path) -> None:
         again.append(ran.stdout)
     assert again[0] == again[1]
     lines = [json.loads(line) for line in outcomes.read_text().splitlines()]
-    assert [line["trial"]["way"] for line in lines] == [
-        "read", "in-process", "in-process", "launched",
-    ]  # fmt: skip
-    assert {line["what"] for line in lines} == {AGREES}
+    assert [line["trial"]["strategy"] for line in lines[1:]] == ["", "sequential"]
+    assert {line["what"] for line in lines[1:]} == {AGREES}

@@ -72,6 +72,6 @@ def test_the_proxy_harms_only_once_it_is_switched_on(kind: str, size: int) -> No
     assert (len(changed), changed != piece) == (size, True)
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
+def test_every_case_has_a_unique_name() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)

@@ -2,7 +2,7 @@
 
 `image_stacks()` draws an ONNX model with one image as input: windows of all kinds (strides 1 to 3,
 kernels 1 to 7, dilations, uneven and automatic padding, ceiling mode), joins of earlier tensors,
-element-wise layers, constants that are broadcast or have rows of their own, changes of resolution.
+element-wise layers, constants that are broadcast or have their own rows, changes of resolution.
 Values are shifted below zero now and then, so that padding with zero and with −∞ differ.
 """
 

@@ -89,7 +89,7 @@ def looping() -> onnx.ModelProto:
 
 
 def layer_by_layer(built: cnn.Model, frame: Arrays, directory: Path) -> dict[str, np.ndarray]:
-    """Compute the network with each layer as a subnet of its own."""
+    """Compute the network with each layer as its own subnet."""
     known = dict(frame)
     for layer in built.network.layers:
         made = [

@@ -44,7 +44,7 @@ def light(name: str) -> bytes:
     ],
     ids=["empty", "text", "image", "half", "one byte short"],
 )
-def test_files_that_are_no_model(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_files_that_are_not_a_model(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     refused(path, sentence)
@@ -53,8 +53,8 @@ def test_files_that_are_no_model(tmp_path: Path, content: bytes, sentence: str) 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     refused(tmp_path / "absent.onnx", "there is no such file")
     refused(tmp_path, "cannot be read")
-    refused("onnx-wheel:resnet51", "no network called.*onnx-wheel:resnet50")
-    refused("builtin:yolov9", "no network called.*builtin:yolov2")
+    refused("onnx-wheel:resnet51", "there is no network .*onnx-wheel:resnet50")
+    refused("builtin:yolov9", "there is no network .*builtin:yolov2")
 
 
 def branch(name: str, operator: str) -> onnx.GraphProto:
@@ -119,7 +119,7 @@ def test_an_operator_whose_shape_does_not_follow_is_named_with_its_domain(tmp_pa
     )
 
 
-def test_a_branch_whose_condition_is_known_is_no_control_flow(tmp_path: Path) -> None:
+def test_a_branch_whose_condition_is_known_is_not_control_flow(tmp_path: Path) -> None:
     condition = node(
         "If", ["b"], ["z"], then_branch=branch("p", "Relu"), else_branch=branch("q", "Neg")
     )

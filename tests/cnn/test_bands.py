@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cnn
@@ -25,14 +25,9 @@ from tests.agreement.comparison import (
 )
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, node, run, save, value, weight
+from tests.effort import examples
 from tests.rewriting import random_rows
 
-EVERYWHERE = {
-    "deadline": None,
-    "database": None,
-    "print_blob": True,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-}
 EXACT = 1e-5
 
 
@@ -67,9 +62,13 @@ def passages(network: cnn.Network) -> list[int]:
     return found
 
 
-def check(proto: onnx.ModelProto, bands: int, seed: int, directory: Path) -> None:
+@examples(25)
+@given(proto=image_stacks(max_steps=20), bands=st.integers(2, 9), seed=st.integers(0, 2**32 - 1))
+def test_any_layers_in_any_bands(
+    proto: onnx.ModelProto, bands: int, seed: int, tmp_path: Path
+) -> None:
     """Some stretch of the network in some bands."""
-    whole = cnn.read(save(proto, directory))
+    whole = cnn.read(save(proto, tmp_path))
     first, last = sorted(random.Random(seed).sample(passages(whole.network), 2))
     layers = whole.network.layers[first:last]
     height = whole.network.tensors[layers[-1].outputs[0]].shape[2]
@@ -77,28 +76,13 @@ def check(proto: onnx.ModelProto, bands: int, seed: int, directory: Path) -> Non
     rewrite = Bands(tuple(layer.name for layer in layers), random_rows(height, bands, seed))
     banded = whole.rewritten([rewrite])
     frame = random_frame(whole.network, seed)
-    expected = outputs(whole, frame, directory / "whole")
-    found = outputs(banded, frame, directory / "banded")
+    expected = outputs(whole, frame, tmp_path / "whole")
+    found = outputs(banded, frame, tmp_path / "banded")
     assert relative_error(found[0], expected[0]) <= EXACT
     partition = random_partition(banded.network, 3, seed)
     assert agreements(banded, [partition], frame)[0].outputs <= EXACT
     extra = sum(x.macs for x in banded.network.layers) - sum(x.macs for x in whole.network.layers)
     assert extra == whole.fused(rewrite.layers).bands(rewrite.rows).halo_macs
-
-
-@given(proto=image_stacks(), bands=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=6, **EVERYWHERE)
-def test_any_layers_in_any_bands(
-    proto: onnx.ModelProto, bands: int, seed: int, tmp_path: Path
-) -> None:
-    check(proto, bands, seed, tmp_path)
-
-
-@pytest.mark.slow
-@given(proto=image_stacks(max_steps=20), bands=st.integers(2, 9), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=50, **EVERYWHERE)
-def test_larger_networks_too(proto: onnx.ModelProto, bands: int, seed: int, tmp_path: Path) -> None:
-    check(proto, bands, seed, tmp_path)
 
 
 @pytest.mark.slow

@@ -29,7 +29,6 @@ from tests.agreement.comparison import (
 from tests.agreement.drawn.network import draw
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, save, value, weight
-from tests.cnn.test_bands import EVERYWHERE
 from tests.networks import small_models
 from tests.rewriting import random_rewrite
 
@@ -64,7 +63,7 @@ def check(one: cnn.Model, frames: int, directory: Path) -> cnn.Model:
 
 
 @given(proto=small_models(), frames=st.integers(2, 5))
-@settings(max_examples=60, **EVERYWHERE)
+@settings(max_examples=60)
 def test_a_batch_of_any_small_network_has_the_results_of_its_frames(
     proto: onnx.ModelProto, frames: int, tmp_path: Path
 ) -> None:
@@ -72,7 +71,7 @@ def test_a_batch_of_any_small_network_has_the_results_of_its_frames(
 
 
 @given(proto=image_stacks(max_steps=4), seed=st.integers(0, 2**32 - 1), frames=st.integers(2, 4))
-@settings(max_examples=20, **EVERYWHERE)
+@settings(max_examples=20)
 def test_batches_are_rewritten_as_frames_are(
     proto: onnx.ModelProto, seed: int, frames: int, tmp_path: Path
 ) -> None:

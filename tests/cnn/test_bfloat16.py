@@ -88,7 +88,7 @@ def test_inputs_and_outputs_in_bfloat16_are_float32_too(tmp_path: Path) -> None:
     agrees(found, tmp_path)
 
 
-def test_a_constant_that_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_constant_that_is_cut_short_is_reported(tmp_path: Path) -> None:
     short = helper.make_tensor("c", BFLOAT16, (2,), b"\0" * 4, raw=True)
     short.raw_data = b"\0\0"
     nodes = [node("Constant", [], ["c"], value=short), node("Cast", ["x"], ["y"], to=FLOAT)]

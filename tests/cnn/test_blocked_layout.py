@@ -66,7 +66,7 @@ def test_graphs_inside_operators_may_read_anything(tmp_path: Path) -> None:
     assert not borders_in_blocks(written(tmp_path, node("Conv", "x", "w", "y"), branch))
 
 
-def test_a_file_that_is_no_subnet_has_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_subnet_has_none(tmp_path: Path) -> None:
     path = tmp_path / "junk.onnx"
     path.write_bytes(b"\x0a\xff junk")
     assert not borders_in_blocks(path)

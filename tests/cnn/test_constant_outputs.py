@@ -95,7 +95,7 @@ def test_what_cannot_be_computed_beforehand_is_refused_with_what_helps(tmp_path:
     assert cnn.read(path, outputs=["y"]).outputs == ("y",)
 
 
-def test_an_output_that_is_an_input_gets_a_name_of_its_own(tmp_path: Path) -> None:
+def test_an_output_that_is_an_input_gets_another_name(tmp_path: Path) -> None:
     ends = [value("x", (1, 2)), value("y")]
     path = save(model([node("Relu", ["x"], ["y"])], [value("x", (1, 2))], ends), tmp_path)
     found = cnn.read(path)

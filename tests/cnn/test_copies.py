@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
@@ -25,13 +25,7 @@ from tests.rewriting import slicings
     data=st.data(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(
-    max_examples=10,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=10)
 def test_each_copy_computes_from_its_own_inputs_what_the_network_computes(
     proto: onnx.ModelProto, count: int, data: st.DataObject, seed: int, tmp_path: Path
 ) -> None:

@@ -117,7 +117,7 @@ def test_a_cut_without_weights_has_no_weights_file(tmp_path: Path) -> None:
     assert subnet.weights_bytes == 0
 
 
-def test_a_cut_takes_no_memory_beside_the_weights(tmp_path: Path) -> None:
+def test_a_cut_takes_no_memory_in_addition_to_the_weights(tmp_path: Path) -> None:
     layers = 24
     nodes = [node("MatMul", [f"t{i}" if i else "x", f"w{i}"], [f"t{i + 1}"]) for i in range(layers)]
     weights = [weight(f"w{i}", 400, 400, seed=i) for i in range(layers)]

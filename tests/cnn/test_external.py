@@ -76,22 +76,33 @@ def test_weights_lie_anywhere_in_the_models_folder(
 @pytest.mark.parametrize(
     ("location", "sentence"),
     [
-        ("../secret", "which is not beside the model; move it there"),
-        ("parts/../../secret", "which is not beside the model; move it there"),
-        ("/dev/zero", "which is not beside the model; move it there"),
-        ("outside", "a link to .*/secret outside of the model's folder; put a copy of that file"),
-        ("up/secret", "a link to .*/secret outside of the model's folder; put a copy of that file"),
-        ("far", "a link to /dev/zero outside of the model's folder"),
+        ("../secret", "which is not in the model's folder; move it there"),
+        ("parts/../../secret", "which is not in the model's folder; move it there"),
+        ("/dev/zero", "which is not in the model's folder; move it there"),
+        (
+            "outside",
+            "a link to .*/secret outside the model's folder; replace the link by a copy of that "
+            "file",
+        ),
+        (
+            "up/secret",
+            "a link to .*/secret outside the model's folder; replace the link by a copy of that "
+            "file",
+        ),
+        ("far", "a link to /dev/zero outside the model's folder"),
         ("pipe", "not a regular file"),
         ("parts", "not a regular file"),
         (".", "not a regular file"),
         ("circle", "cannot be read"),
         ("w.bin/x", "cannot be read"),
-        ("absent", "should lie in .*absent, which cannot be read.*put that file beside the model"),
+        (
+            "absent",
+            "is stored in .*absent, which cannot be read.*put that file into the model's folder",
+        ),
         ("x" * 5000, "cannot be read"),
-        ("", "has no name for it"),
-        ("w\0.bin", "has no name for it"),
-        ("w\n.bin", "has no name for it"),
+        ("", "which it does not name"),
+        ("w\0.bin", "which it does not name"),
+        ("w\n.bin", "which it does not name"),
     ],
 )
 def test_no_other_file_is_opened(folder: Path, location: str, sentence: str) -> None:
@@ -109,9 +120,9 @@ def test_no_other_file_is_opened(folder: Path, location: str, sentence: str) -> 
         ({"offset": "4"}, None, 1, "weight 'w' needs 436 bytes of .*w.bin, which has 432"),
         ({"length": "-1"}, None, 1, "length '-1', which is not a number of bytes"),
         ({"length": "4"}, None, 1, "takes 432 bytes, but the model states a length of 4 in w.bin"),
-        ({}, (-4, -3, 3, 3), 1, "no possible shape"),
-        ({}, (4, 3, 3, -1), 1, "no possible shape"),
-        ({}, (1,) * 70, 1, "no possible shape"),
+        ({}, (-4, -3, 3, 3), 1, "an impossible shape"),
+        ({}, (4, 3, 3, -1), 1, "an impossible shape"),
+        ({}, (1,) * 70, 1, "an impossible shape"),
         ({}, (2**62, 0), 1, "does not contain the 0 values"),
         ({}, (2**62, 2**62, 2**62), 1, "needs .* bytes of .*w.bin, which has 432"),
         ({}, None, 11, "needs 864 bytes of .*w.bin, which has 432"),
@@ -128,10 +139,10 @@ def test_a_place_that_the_file_does_not_have_is_refused_before_it_is_read(
 
 
 def test_a_weight_that_names_no_file_or_two_is_refused(folder: Path) -> None:
-    refused(save(with_weight({}), folder), "has no name for it")
+    refused(save(with_weight({}), folder), "which it does not name")
     proto = with_weight({"location": "w.bin"})
     proto.graph.initializer[0].external_data.add(key="location", value="parts/w.bin")
-    refused(save(proto, folder), "has its location in another file twice")
+    refused(save(proto, folder), "in another file, with a duplicate key location")
 
 
 @pytest.mark.parametrize("dims", [(4, 3, 3, -1), (-1,), (5, 3, 3, 3), (2**62, 0), (1,) * 70])
@@ -140,7 +151,7 @@ def test_a_weight_inside_of_the_model_has_a_possible_shape(
 ) -> None:
     proto = convolution()
     proto.graph.initializer[0].dims[:] = dims
-    refused(save(proto, tmp_path), "no possible shape|does not contain the")
+    refused(save(proto, tmp_path), "an impossible shape|does not contain the")
 
 
 # ------------------------------------------------------------- tensors that are no weights
@@ -200,7 +211,7 @@ def test_no_tensor_lies_outside_of_the_models_folder(
     folder.mkdir()
     proto = convolution()
     place(proto)
-    refused(save(proto, folder), "lies in ../secret, which is not beside the model")
+    refused(save(proto, folder), "is stored in ../secret, which is not in the model's folder")
 
 
 def everywhere(location: str) -> onnx.ModelProto:
@@ -354,7 +365,7 @@ def test_no_other_link_of_a_hugging_face_cache_is_followed(
     change(folder)
     if not folder.exists():
         folder = tmp_path / "a" / "b" / "hub" / "net" / "snapshots" / "1f" / "onnx"
-    refused(folder / "model.onnx", "a link to .* outside of the model's folder|not a regular file")
+    refused(folder / "model.onnx", "a link to .* outside the model's folder|not a regular file")
 
 
 # --------------------------------------------------------------------------- any path at all
@@ -417,7 +428,7 @@ def test_no_weight_whatsoever_takes_more_than_its_file_has(
 def test_a_weight_file_that_changes_after_it_was_read_changes_nothing(
     folder: Path, change: str
 ) -> None:
-    """A mapped file that is truncated would end the process by SIGBUS, hence a process of its own.
+    """A mapped file that is truncated would end the process by SIGBUS, hence its own process.
     What is cut later is what the digest was taken of."""
     path = save(with_weight({"location": "w.bin"}), folder)
     code = f"""

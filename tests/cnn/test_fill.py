@@ -113,7 +113,7 @@ def test_a_kernel_that_is_read_transposed_has_its_readers_fan_in() -> None:
     assert filled(proto)["w"].std() == pytest.approx(math.sqrt(2 / 144), rel=0.03)
 
 
-def test_without_a_rectifier_behind_it_a_kernel_has_half_the_variance() -> None:
+def test_without_a_rectifier_after_it_a_kernel_has_half_the_variance() -> None:
     proto = weightless(node("Conv", ["x", "w"], ["y"]), w=(256, 16, 3, 3))
     assert filled(proto)["w"].std() == pytest.approx(math.sqrt(1 / 144), rel=0.03)
 

@@ -36,6 +36,38 @@ def test_other_axes_come_from_the_user(tmp_path: Path, given) -> None:
     assert shape_of(path, "y", input_shapes=given) == (1, 4, 10, 12)
 
 
+def test_the_size_of_an_image_comes_from_metadata_unless_the_user_writes_one(
+    tmp_path: Path,
+) -> None:
+    """`imgsz`, as ultralytics writes it when it exports with dynamic axes."""
+    for shape, text, found in (
+        (("n", 3, "h", "w"), "[384, 640]", (1, 3, 384, 640)),
+        (("n", 3, "h", "w"), "64", (1, 3, 64, 64)),
+        (("n", 3, 32, "w"), "[384, 640]", (1, 3, 32, 640)),
+        ((1, 3, 8, 8), "[384, 640]", (1, 3, 8, 8)),
+    ):
+        proto = convolution(shape)
+        onnx.helper.set_model_props(proto, {"imgsz": text})
+        assert shape_of(save(proto, tmp_path)) == found
+    assert shape_of(save(proto, tmp_path)) == (1, 3, 8, 8)
+    proto = convolution(("n", 3, "h", "w"))
+    onnx.helper.set_model_props(proto, {"imgsz": "[384, 640]"})
+    path = save(proto, tmp_path)
+    assert shape_of(path, input_shapes=(1, 3, 16, 16)) == (1, 3, 16, 16)
+    original = cnn.read(path).write_original(tmp_path)
+    assert [d.dim_value for d in onnx.load(original).graph.input[0].type.tensor_type.shape.dim] == [
+        1, 3, 384, 640
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "[384]", "[384, 640, 3]", "0", "[0, 640]", "large", "9" * 99])
+def test_a_size_that_cannot_be_read_leaves_axes_open(tmp_path: Path, text: str) -> None:
+    proto = convolution(("n", 3, "h", "w"))
+    onnx.helper.set_model_props(proto, {"imgsz": text})
+    with pytest.raises(cnn.ModelError, match=r"axis 2 \(h\) of input 'x' is open"):
+        cnn.read(save(proto, tmp_path))
+
+
 def test_an_input_without_any_shape_can_be_given_one(tmp_path: Path) -> None:
     assert shape_of(save(convolution(None), tmp_path), input_shapes=(1, 3, 8, 8)) == (1, 3, 8, 8)
 
@@ -177,7 +209,7 @@ def of_the_shape_of_a_u(halvings: int) -> onnx.ModelProto:
     return model(nodes, [value("x", ("n", 3, "h", "w"))], [value(read)], [twice])
 
 
-def test_a_size_that_is_no_multiple_is_said_with_those_that_are(tmp_path: Path) -> None:
+def test_an_error_about_a_size_that_is_not_a_multiple_names_the_multiples(tmp_path: Path) -> None:
     path = save(of_the_shape_of_a_u(5), tmp_path)
     with pytest.raises(cnn.ModelError) as caught:
         cnn.read(path, input_shapes=(1, 3, 321, 640))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
@@ -377,13 +377,7 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
 
 
 @given(proto=networks())
-@settings(
-    max_examples=60,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60)
 def test_any_network_of_transpositions_computes_the_same_with_no_more_of_them(
     proto: onnx.ModelProto, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
@@ -308,12 +308,7 @@ STEPS = {
     count=st.integers(0, 4),
     opset=st.sampled_from([11, 13, 17]),
 )
-@settings(
-    max_examples=25,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25)
 def test_any_loop_computes_what_the_engine_does(
     steps: list[tuple[str, int]], count: int, opset: int, tmp_path: Path
 ) -> None:

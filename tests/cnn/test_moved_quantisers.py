@@ -122,7 +122,7 @@ def test_the_examples_have_every_operator_that_quantisers_are_moved_over() -> No
 
 
 @pytest.mark.parametrize("moves", MOVES.values(), ids=MOVES)
-def test_an_operator_behind_a_dequantiser_moves_8_bits(
+def test_an_operator_after_a_dequantiser_moves_8_bits(
     moves: list[onnx.NodeProto], tmp_path: Path
 ) -> None:
     moved = renamed(moves, {"a": "f"})

@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cnn
 from cnn.merge import merge
@@ -20,6 +22,7 @@ from tests.cnn.models import constant, model, node, run, save, value, weight
 from tests.cnn.quantised_stacks import quantised_stack
 from tests.cnn.test_any_rewrites import random_rewrite
 from tests.cnn.test_bands import outputs
+from tests.effort import examples
 
 SHAPE = (1, 4, 8, 8)
 CONSTANTS = [
@@ -296,10 +299,14 @@ def test_a_kernel_that_is_quantised_from_floats_goes_with_its_layer_in_slices(
     agrees(sliced, tmp_path)
 
 
-def check(seed: int, rewrites: int, folder: Path) -> None:
+@examples(20)
+@given(seed=st.integers(0, 2**32 - 1), rewrites=st.integers(0, 6))
+def test_random_quantised_networks_agree_to_the_last_bit(
+    seed: int, rewrites: int, tmp_path: Path
+) -> None:
     """A random quantised network computes the same as a whole, in one piece of layers, after
     rewrites, and spread over devices; and only its float islands send floats."""
-    path = save(quantised_stack(seed), folder)
+    path = save(quantised_stack(seed), tmp_path)
     built = whole = cnn.read(path)
     fed = frame(seed, (1, 3, 8, 8))
     expected = run(path, fed)
@@ -309,21 +316,10 @@ def check(seed: int, rewrites: int, folder: Path) -> None:
         if rewrite is not None:
             built = built.rewritten([rewrite])
     for number, each in enumerate((whole, built)):
-        for found, wanted in zip(outputs(each, fed, folder / str(number)), expected, strict=True):
+        for found, wanted in zip(outputs(each, fed, tmp_path / str(number)), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
     partition = random_partition(built.network, 3, seed)
     assert agreements(built, [partition], fed)[0].outputs == 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_quantised_networks_agree_to_the_last_bit(tmp_path: Path, seed: int) -> None:
-    check(seed, 3, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_many_random_quantised_networks_do(tmp_path: Path, seed: int) -> None:
-    check(seed, 6, tmp_path)
 
 
 def test_between_the_layers_of_a_fully_quantised_network_there_are_8_bits_only(
@@ -338,7 +334,7 @@ def test_between_the_layers_of_a_fully_quantised_network_there_are_8_bits_only(
     assert all(len(readers) > 1 for readers in read_by.values())
 
 
-def test_a_tail_dequantises_what_it_reads_and_what_it_makes_may_be_quantised_behind_it(
+def test_a_tail_dequantises_what_it_reads_and_what_it_makes_may_be_quantised_after_it(
     tmp_path: Path,
 ) -> None:
     nodes = [

@@ -55,7 +55,7 @@ def test_resnet50_has_its_shapes(resnet50: cnn.Model) -> None:
     assert {tensor.dtype for tensor in network.tensors.values()} == {"float32"}
 
 
-def test_batch_norms_behind_convolutions_are_part_of_them(resnet50: cnn.Model) -> None:
+def test_batch_norms_after_convolutions_are_part_of_them(resnet50: cnn.Model) -> None:
     convolutions = [layer for layer in resnet50.network.layers if layer.operator == "Conv"]
     assert all(len(layer.weights) == 2 for layer in convolutions)  # kernel and bias
 

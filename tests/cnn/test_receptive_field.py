@@ -135,7 +135,7 @@ def test_a_spread_gets_every_row_that_reaches_the_band(
     assert source.start * stride + above == rows.start + cut
 
 
-def test_no_rows_are_no_band() -> None:
+def test_no_rows_are_not_a_band() -> None:
     with pytest.raises(ValueError, match="no rows"):
         Rows(3, 3)
     assert Rows(0, 3).intersection(Rows(3, 5)) is None

@@ -33,7 +33,7 @@ def test_json_and_back(rewrite: Rewrite) -> None:
         {"copies": [2], "more": 1},
     ],
 )
-def test_what_is_no_rewrite_is_refused(data: dict[str, object]) -> None:
+def test_anything_but_a_rewrite_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ModelError):
         from_data(data)
 

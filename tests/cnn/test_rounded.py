@@ -13,7 +13,7 @@ from tests.cnn.models import constant, model, node, run, save, value
 HALF = onnx.TensorProto.FLOAT16
 
 
-def test_half_precision_is_rounded_behind_every_operator(tmp_path: Path) -> None:
+def test_half_precision_is_rounded_after_every_operator(tmp_path: Path) -> None:
     """100 + 0.01 is 100 in half precision; the engine, left alone, keeps it until the end."""
     nodes = [node("Add", ["x", "b"], ["t"]), node("Sub", ["t", "b"], ["y"])]
     inputs, outputs = [value("x", (2,), HALF)], [value("y", (2,), HALF)]

@@ -42,7 +42,7 @@ def test_a_resizing_of_named_axes_does_too(tmp_path: Path) -> None:
     whole_model_agrees(built, tmp_path)
 
 
-def test_an_input_of_which_only_the_shape_is_read_is_no_input_of_the_original(
+def test_an_input_of_which_only_the_shape_is_read_is_not_an_input_of_the_original(
     tmp_path: Path,
 ) -> None:
     nodes = [node("Shape", ["s"], ["n"]), node("Reshape", ["x", "n"], ["y"])]

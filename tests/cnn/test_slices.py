@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
@@ -17,19 +17,17 @@ from cnn.rewrite.rewrites import Slices
 from tests.agreement.comparison import LIMIT, agreements, random_frame, random_partition
 from tests.cnn.models import convolution, model, node, value, weight
 from tests.cnn.models import save as save_written
+from tests.effort import examples
 from tests.networks import save, small_models
 from tests.rewriting import slicings
 
-EVERYWHERE = {
-    "deadline": None,
-    "database": None,
-    "print_blob": True,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-}
 
-
-def check(proto: onnx.ModelProto, data: st.DataObject, seed: int, directory: Path) -> None:
-    model = cnn.read(save(proto, directory))
+@examples(30)
+@given(proto=small_models(max_steps=30), data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_slices_compute_what_the_layers_compute(
+    proto: onnx.ModelProto, data: st.DataObject, seed: int, tmp_path: Path
+) -> None:
+    model = cnn.read(save(proto, tmp_path))
     rewrites = data.draw(slicings(model))
     rewritten = model.rewritten(rewrites)
     one_by_one = model
@@ -39,23 +37,6 @@ def check(proto: onnx.ModelProto, data: st.DataObject, seed: int, directory: Pat
     partition = random_partition(rewritten.network, 3, seed)
     (found,) = agreements(rewritten, [partition], random_frame(model.network, seed))
     assert found.crossing <= LIMIT
-
-
-@given(proto=small_models(), data=st.data(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=8, **EVERYWHERE)
-def test_slices_compute_what_the_layers_compute(
-    proto: onnx.ModelProto, data: st.DataObject, seed: int, tmp_path: Path
-) -> None:
-    check(proto, data, seed, tmp_path)
-
-
-@pytest.mark.slow
-@given(proto=small_models(max_steps=30), data=st.data(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, **EVERYWHERE)
-def test_larger_networks_too(
-    proto: onnx.ModelProto, data: st.DataObject, seed: int, tmp_path: Path
-) -> None:
-    check(proto, data, seed, tmp_path)
 
 
 @pytest.fixture
@@ -155,7 +136,7 @@ def test_the_digest_stays_that_of_the_model_as_it_was_read(chain: cnn.Model) -> 
         ([Slices("c", (1, 3)), Slices("c", (1, 3))], "has no layer 'c' to rewrite"),
     ],
 )
-def test_what_cannot_be_sliced_is_told(
+def test_what_cannot_be_sliced_is_reported(
     chain: cnn.Model, rewrites: list[Slices], sentence: str
 ) -> None:
     with pytest.raises(ModelError, match=sentence):

@@ -43,7 +43,7 @@ def test_the_layers_of_a_recurrent_cell_are_one_layer(recurrent: cnn.Model) -> N
     ]
 
 
-def test_state_is_no_input_of_the_network(recurrent: cnn.Model) -> None:
+def test_state_is_not_an_input_of_the_network(recurrent: cnn.Model) -> None:
     assert recurrent.network.inputs == ("x",)
     assert recurrent.network.outputs == ("y", "hn")
     assert recurrent.network.state == {"h": "hn"}
@@ -73,7 +73,7 @@ def test_the_cut_layer_computes_the_plain_loop(tmp_path: Path) -> None:
 
 
 def test_states_that_are_independent_are_layers_of_their_own(tmp_path: Path) -> None:
-    """Of two cells one behind the other each can be on a device of its own."""
+    """Of two cells one behind the other each can be on its own device."""
     nodes = [
         node("Add", ["x", "h1"], ["s1"], "add1"),
         node("Tanh", ["s1"], ["n1"], "tanh1"),

@@ -23,7 +23,6 @@ from tests.cnn.tails import (
     layer_by_layer,
     looping,
 )
-from tests.cnn.test_bands import EVERYWHERE
 
 
 def read(proto: onnx.ModelProto, folder: Path) -> cnn.Model:
@@ -248,7 +247,7 @@ def test_a_network_with_a_tail_is_merged_with_others(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[f"{name}/{output}"], array, rtol=1e-5, atol=1e-6)
 
 
-def test_a_result_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+def test_a_result_that_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
     proto = of_operator(node("SplitToSequence", ["y"], ["z"], "split", axis=1), made="z")
     proto.graph.output[0].type.Clear()
     with pytest.raises(cnn.ModelError, match=r"output 'z' is of the type sequence"):
@@ -299,7 +298,7 @@ def open_networks(draw: st.DrawFn) -> onnx.ModelProto:
     return model(nodes, [value("x", (1, 6))], outputs, [constant("limit", 3.0, np.float32)])
 
 
-@settings(**EVERYWHERE, max_examples=60)
+@settings(max_examples=60)
 @given(proto=open_networks(), seed=st.integers(0, 99))
 def test_any_network_is_convex_and_its_layers_compute_the_same(
     tmp_path_factory: pytest.TempPathFactory, proto: onnx.ModelProto, seed: int

@@ -21,13 +21,16 @@ from csdf.model.graph import Graph
 from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import actor_periods, throughput
 from tests.csdf.graphs import connected_parts, random_graph
+from tests.csdf.test_best_binding import is_best
 from tests.csdf.test_best_orders import are_best
 from tests.csdf.test_critical import bounds
+from tests.csdf.test_initial_phases import as_executed
 from tests.csdf.test_k_periodic import is_fastest
 from tests.csdf.test_latency_front import is_the_front, sizable
 from tests.csdf.test_live_actors import fire_for_ever, pile_up
 from tests.csdf.test_liveness import applied, is_live, smaller_than, together
 from tests.csdf.test_max_plus import follows_executions
+from tests.csdf.test_plain_executions import agreeing
 from tests.csdf.test_scenarios import is_worst, random_scenarios
 from tests.csdf.test_shared_memory import is_smallest
 from tests.csdf.test_tdma import none_is_later
@@ -86,6 +89,12 @@ def certified(found: Graph, seen: Counter[str], _: random.Random) -> None:
     certificates(found, seen)
 
 
+def executed(_: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """Everything about a graph, by plain executions; and graphs with initial phases."""
+    seen.update(f"executed: {kind}" for kind in agreeing(draw.randrange(1 << 32)))
+    seen[f"with initial phases: {as_executed(draw.randrange(1 << 32))}"] += 1
+
+
 def max_plus(found: Graph, seen: Counter[str], draw: random.Random) -> None:
     """Max-plus matrices."""
     seen["matrices"] += follows_executions(found, draw)
@@ -118,6 +127,11 @@ def orders(found: Graph, seen: Counter[str], draw: random.Random) -> None:
     seen["best orders"] += are_best(found, draw)
 
 
+def bindings(found: Graph, seen: Counter[str], draw: random.Random) -> None:
+    """The best binding to processors."""
+    seen["best bindings"] += is_best(found, draw)
+
+
 def memory(found: Graph, seen: Counter[str], draw: random.Random) -> None:
     """Buffers that share memory."""
     seen["shared memory"] += is_smallest(found, draw)
@@ -133,12 +147,14 @@ ANALYSES = {
     for one in (
         basics,
         certified,
+        executed,
         max_plus,
         k_periodic,
         scenarios,
         latency_fronts,
         live,
         orders,
+        bindings,
         memory,
         tdma,
     )

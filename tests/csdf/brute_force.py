@@ -26,36 +26,6 @@ def distributions(
         capacity += 1
 
 
-def components(graph: Graph) -> list[Graph]:
-    """The parts of a graph that no channel joins."""
-    part = {actor.name: actor.name for actor in graph.actors}
-    for channel in graph.channels:
-        one, other = part[channel.source], part[channel.target]
-        part = {name: one if own == other else own for name, own in part.items()}
-    return [
-        Graph(
-            graph.name,
-            tuple(a for a in graph.actors if part[a.name] == own),
-            tuple(c for c in graph.channels if part[c.source] == own),
-        )
-        for own in dict.fromkeys(part.values())
-    ]
-
-
-def period(graph: Graph) -> Fraction | None:
-    """None if the execution takes too long to recur. All channels must be bounded."""
-    found = Fraction(0)
-    repetitions = repetition_vector(graph)
-    for part in components(graph):
-        own = repetition_vector(part)
-        times = oracle.period(part, own)
-        if times is None:
-            return None
-        actor = part.actors[0].name
-        found = max(found, times * repetitions[actor] / own[actor])
-    return found
-
-
 def shortest(
     graph: Graph, names: Sequence[str], cost: Sequence[int], most: int
 ) -> dict[int, Fraction] | None:
@@ -64,7 +34,7 @@ def shortest(
     for size, room in distributions(graph, names, cost, most):
         candidate = with_capacities(graph, room)
         if oracle.executes(candidate, repetition_vector(candidate)):
-            own = period(candidate)
+            own = oracle.period(candidate)
             if own is None:
                 return None
             best[size] = min(best.get(size, own), own)

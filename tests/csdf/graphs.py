@@ -150,6 +150,11 @@ def connected_parts(found: Graph) -> list[Graph]:
     ]
 
 
+def in_order(found: Graph) -> Graph:
+    """The graph with one firing of each actor at a time."""
+    return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
+
+
 def may_overtake(found: Graph) -> bool:
     """Whether a firing may end before one of the same actor that started earlier."""
     return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)

@@ -7,10 +7,13 @@ reads), and stops a timed execution when a whole state has come back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
+from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
+from tests.csdf.graphs import connected_parts
 
 
 class Untimed:
@@ -74,82 +77,147 @@ def with_change(graph: Graph, channel: Channel) -> Graph:
     return Graph(graph.name, graph.actors, replaced)
 
 
-def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
+@dataclass(eq=False)
+class Firing:
+    """A firing that has started; `left` is the time until it ends."""
+
+    actor: str
+    phase: int
+    start: Fraction
+    left: Fraction
+
+
+class Timed(Untimed):
+    """A self-timed execution: firings claim tokens and places when they start."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.free = {
+            c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None
+        }
+        self.running: list[Firing] = []
+        self.now = Fraction(0)
+
+    def able(self, actor: str) -> bool:
+        """Whether the actor's next firing can start."""
+        most = self.graph.actor[actor].concurrency
+        return (
+            (most is None or sum(one.actor == actor for one in self.running) < most)
+            and all(
+                self.tokens[c.name] >= self.taken(c)
+                for c in self.graph.channels
+                if c.target == actor
+            )
+            and all(
+                self.free[c.name] >= self.given(c)
+                for c in self.graph.channels
+                if c.source == actor and c.name in self.free
+            )
+        )
+
+    def start(self, actor: str) -> Firing:
+        """Start the actor's next firing, which must be able to."""
+        for c in self.graph.channels:
+            if c.target == actor:
+                self.tokens[c.name] -= self.taken(c)
+            if c.source == actor and c.name in self.free:
+                self.free[c.name] -= self.given(c)
+        started = Firing(actor, self.phase(actor), self.now, self.time(actor))
+        self.running.append(started)
+        self.fired[actor] += 1
+        return started
+
+    def end(self, one: Firing) -> None:
+        """End a firing."""
+        self.running.remove(one)
+        for c in self.graph.channels:
+            if c.source == one.actor:
+                self.tokens[c.name] += c.production[one.phase]
+            if c.target == one.actor and c.name in self.free:
+                self.free[c.name] += c.consumption[one.phase]
+
+    def end_due(self) -> None:
+        """End every firing that is due."""
+        for one in [one for one in self.running if one.left == 0]:
+            self.end(one)
+
+    def instant(self) -> Iterator[Firing]:
+        """Let everything happen that can happen now; yield each firing as it starts."""
+        while True:
+            self.end_due()
+            able = next((actor for actor in self.fired if self.able(actor)), None)
+            if able is None:
+                return
+            yield self.start(able)
+
+    def pass_time(self) -> None:
+        """Wait until the next firing is due."""
+        step = min(one.left for one in self.running)
+        self.now += step
+        for one in self.running:
+            one.left -= step
+
+
+def period(graph: Graph) -> Fraction | None:
     """The time of one iteration of a live graph in self-timed execution; None if not found.
 
-    Follows the execution of the whole graph: every channel must be bounded, or it may not recur.
+    Follows the execution of each connected part: every channel must be bounded, or it may not
+    recur.
     """
+    longest = Fraction(0)
+    for part in connected_parts(graph):
+        own = _period(part)
+        if own is None:
+            return None
+        longest = max(longest, own)
+    return longest
+
+
+def _period(graph: Graph) -> Fraction | None:
     if not graph.channels and all(a.concurrency is None for a in graph.actors):
         return Fraction(0)  # nothing waits for anything
-    now = Fraction(0)
-    state = Untimed(graph)
-    # (end, actor, what it gives, what room it frees)
-    running: list[
-        tuple[Fraction, str, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
-    ] = []
-    # Untimed moves tokens at once; here they are claimed at the start and given at the end.
-    free = {c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None}
+    repetitions = repetition_vector(graph)
+    per = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
+    run = Timed(graph)
     seen: dict[object, tuple[Fraction, int]] = {}
-    first = graph.actors[0]
+    first = graph.actors[0].name
     for _ in range(2000):
-        firings_now = 0
-        while True:
-            ended = [one for one in running if one[0] == now]
-            if ended:
-                running.remove(ended[0])
-                for name, tokens in ended[0][2]:
-                    state.tokens[name] += tokens
-                for name, places in ended[0][3]:
-                    free[name] += places
-                continue
-            able = [
-                a.name
-                for a in graph.actors
-                if (a.concurrency is None or sum(r[1] == a.name for r in running) < a.concurrency)
-                and all(
-                    state.tokens[c.name] >= state.taken(c)
-                    for c in graph.channels
-                    if c.target == a.name
-                )
-                and all(
-                    free[c.name] >= state.given(c)
-                    for c in graph.channels
-                    if c.source == a.name and c.name in free
-                )
-            ]
-            if not able:
-                break
-            firings_now += 1
-            if firings_now > 500:
+        for number, _ in enumerate(run.instant()):
+            if number == 500:
                 return None  # time may stand still
-            actor = able[0]
-            inputs = [(c, state.taken(c)) for c in graph.channels if c.target == actor]
-            outputs = [(c, state.given(c)) for c in graph.channels if c.source == actor]
-            end = now + state.time(actor)
-            for c, tokens in inputs:
-                state.tokens[c.name] -= tokens
-            for c, places in outputs:
-                if c.name in free:
-                    free[c.name] -= places
-            state.fired[actor] += 1
-            given = tuple((c.name, tokens) for c, tokens in outputs)
-            freed = tuple((c.name, tokens) for c, tokens in inputs if c.name in free)
-            running.append((end, actor, given, freed))
         key = (
-            tuple(state.tokens.values()),
-            tuple(free.values()),
-            tuple(n % (repetitions[a] * graph.actor[a].phases) for a, n in state.fired.items()),
-            tuple(sorted((end - now, *rest) for end, *rest in running)),
+            tuple(run.tokens.values()),
+            tuple(run.free.values()),
+            tuple(n % per[a] for a, n in run.fired.items()),
+            tuple(sorted((one.left, one.actor, one.phase) for one in run.running)),
         )
-        if key in seen:
-            then, before = seen[key]
-            iterations = Fraction(
-                state.fired[first.name] - before, repetitions[first.name] * first.phases
-            )
-            return (now - then) / iterations
-        seen[key] = (now, state.fired[first.name])
-        now = min(running)[0]
+        then, before = seen.setdefault(key, (run.now, run.fired[first]))
+        if run.fired[first] > before:
+            return (run.now - then) / Fraction(run.fired[first] - before, per[first])
+        run.pass_time()
     return None
+
+
+class Bounded(Timed):
+    """The first iterations of a self-timed execution."""
+
+    def __init__(self, graph: Graph, repetitions: Mapping[str, int], iterations: int) -> None:
+        super().__init__(graph)
+        self.cycle = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
+        self.iterations = iterations
+
+    def able(self, actor: str) -> bool:
+        """See `Timed.able`; no firing of a later iteration can start."""
+        return self.fired[actor] < self.iterations * self.cycle[actor] and super().able(actor)
+
+    def run(self) -> None:
+        """Execute to the end."""
+        while True:
+            for _ in self.instant():
+                pass
+            if not self.running:
+                return
+            self.pass_time()
 
 
 def timed(
@@ -159,56 +227,13 @@ def timed(
 
     In the order of starts; only for graphs whose firings cannot overtake each other.
     """
-    wanted = {a.name: iterations * repetitions[a.name] * a.phases for a in graph.actors}
-    tokens = {c.name: c.initial_tokens for c in graph.channels}
-    free = {c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None}
-    fired = dict.fromkeys(wanted, 0)
-    running: list[tuple[Fraction, str, int]] = []
+    run = Bounded(graph, repetitions, iterations)
     found: list[tuple[str, Fraction, Fraction]] = []
-    now = Fraction(0)
     while True:
-        for one in [r for r in running if r[0] == now]:
-            running.remove(one)
-            for c in graph.channels:
-                if c.source == one[1]:
-                    tokens[c.name] += c.production[one[2]]
-                if c.target == one[1] and c.name in free:
-                    free[c.name] += c.consumption[one[2]]
-        started = False
-        for a in graph.actors:
-            phase = fired[a.name] % a.phases
-            if (
-                fired[a.name] == wanted[a.name]
-                or (
-                    a.concurrency is not None
-                    and sum(r[1] == a.name for r in running) >= a.concurrency
-                )
-                or any(
-                    tokens[c.name] < c.consumption[phase]
-                    for c in graph.channels
-                    if c.target == a.name
-                )
-                or any(
-                    free[c.name] < c.production[phase]
-                    for c in graph.channels
-                    if c.source == a.name and c.name in free
-                )
-            ):
-                continue
-            started = True
-            fired[a.name] += 1
-            end = now + a.execution_times[phase]
-            found.append((a.name, now, end))
-            running.append((end, a.name, phase))
-            for c in graph.channels:
-                if c.target == a.name:
-                    tokens[c.name] -= c.consumption[phase]
-                if c.source == a.name and c.name in free:
-                    free[c.name] -= c.production[phase]
-        if not started and not running:
+        found += [(one.actor, one.start, one.start + one.left) for one in run.instant()]
+        if not run.running:
             return found
-        if not started or any(r[0] == now for r in running):
-            now = min(running)[0]
+        run.pass_time()
 
 
 def ratio_of_cycle(

@@ -1,6 +1,6 @@
 """The plainest execution of a graph on processors that keep to pipelined static orders.
 
-Like `tests.csdf.oracle` it shares no code with what it checks. In period n a processor comes to
+In period n a processor comes to
 each of its entries in turn; one with an offset l fires its actor if n ≥ l, and is skipped if not.
 Which firing of its actor that is, is never said: it is the next.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from csdf.model.graph import Graph
+from tests.csdf.oracle import Firing, Timed
 
 Order = Sequence[tuple[str, int | None, int]]
 """(actor, phase or None, offset) per entry."""
@@ -29,20 +30,12 @@ class Execution:
     deadlocks: bool
 
 
-class _Ordered:
+class _Ordered(Timed):
     def __init__(self, graph: Graph, orders: Mapping[str, Order]) -> None:
-        self.graph, self.orders = graph, orders
-        self.tokens = {c.name: c.initial_tokens for c in graph.channels}
-        self.free = {
-            c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None
-        }
-        self.firings: dict[str, list[tuple[Fraction, Fraction]]] = {
-            a.name: [] for a in graph.actors
-        }
+        super().__init__(graph)
+        self.orders = orders
+        self.firings: dict[str, list[tuple[Fraction, Fraction]]] = {name: [] for name in self.fired}
         self.place = dict.fromkeys(orders, 0)
-        self.busy = dict.fromkeys(orders, False)
-        self.running: list[tuple[Fraction, str, int, str | None]] = []
-        self.now = Fraction(0)
 
     def entry(self, processor: str) -> tuple[str, int | None]:
         order = self.orders[processor]
@@ -59,59 +52,25 @@ class _Ordered:
                 return name
         return None
 
+    def busy(self, processor: str) -> bool:
+        return any(self.processor(one.actor, one.phase) == processor for one in self.running)
+
     def able(self, actor: str) -> bool:
-        about = self.graph.actor[actor]
-        phase = len(self.firings[actor]) % about.phases
+        phase = self.phase(actor)
         on = self.processor(actor, phase)
         if on is not None:
             turn, its_phase = self.entry(on)
-            if self.busy[on] or turn != actor or its_phase not in (None, phase):
+            if self.busy(on) or turn != actor or its_phase not in (None, phase):
                 return False
-        overlapping = sum(one[1] == actor for one in self.running)
-        if about.concurrency is not None and overlapping >= about.concurrency:
-            return False
-        return all(
-            self.tokens[c.name] >= c.consumption[phase]
-            for c in self.graph.channels
-            if c.target == actor
-        ) and all(
-            self.free[c.name] >= c.production[phase]
-            for c in self.graph.channels
-            if c.source == actor and c.name in self.free
-        )
+        return super().able(actor)
 
-    def start(self, actor: str) -> None:
-        phase = len(self.firings[actor]) % self.graph.actor[actor].phases
-        on = self.processor(actor, phase)
+    def start(self, actor: str) -> Firing:
+        on = self.processor(actor, self.phase(actor))
         if on is not None:
             self.place[on] += 1
-            self.busy[on] = True
-        for c in self.graph.channels:
-            if c.target == actor:
-                self.tokens[c.name] -= c.consumption[phase]
-            if c.source == actor and c.name in self.free:
-                self.free[c.name] -= c.production[phase]
-        end = self.now + self.graph.actor[actor].execution_times[phase]
-        self.firings[actor].append((self.now, end))
-        self.running.append((end, actor, phase, on))
-
-    def end(self) -> bool:
-        """Ends one firing that is due, if there is one."""
-        for one in self.running:
-            if one[0] == self.now:
-                break
-        else:
-            return False
-        self.running.remove(one)
-        _, actor, phase, on = one
-        if on is not None:
-            self.busy[on] = False
-        for c in self.graph.channels:
-            if c.source == actor:
-                self.tokens[c.name] += c.production[phase]
-            if c.target == actor and c.name in self.free:
-                self.free[c.name] += c.consumption[phase]
-        return True
+        one = super().start(actor)
+        self.firings[actor].append((one.start, one.start + one.left))
+        return one
 
     def under_way(self) -> bool:
         """Whether no entry will be skipped any more."""
@@ -125,9 +84,8 @@ class _Ordered:
             tuple(self.tokens.values()),
             tuple(self.free.values()),
             tuple(self.place[p] % len(order) for p, order in self.orders.items()),
-            tuple(self.busy.values()),
-            tuple(len(own) % per_iteration[a] for a, own in self.firings.items()),
-            tuple(sorted((end - self.now, a, phase) for end, a, phase, _ in self.running)),
+            tuple(fired % per_iteration[a] for a, fired in self.fired.items()),
+            tuple(sorted((one.left, one.actor, one.phase) for one in self.running)),
         )
 
 
@@ -149,22 +107,14 @@ def execute(
     seen: dict[object, tuple[Fraction, dict[str, int]]] = {}
     period, visits = None, dict[str, tuple[int, int]]()
     for _ in range(instants):
-        started = 0
-        while True:
-            if run.end():
-                continue
-            able = [a for a in run.firings if run.able(a)]
-            if not able:
-                break
-            run.start(able[-1])
-            started += 1
-            if started > 50 * sum(per_iteration.values()):
+        for started, _ in enumerate(run.instant()):
+            if started == 50 * sum(per_iteration.values()):
                 return None
-        count = {a: len(own) for a, own in run.firings.items()}
+        count = dict(run.fired)
         if period is None and run.under_way():
             state = run.state(per_iteration)
             then, before = seen.setdefault(state, (run.now, count))
-            # Components without a channel between them each have a period of their own.
+            # Components without a channel between them each have their own period.
             if all(count[a] > before[a] for a in count):
                 turns = [per_iteration[a] / Fraction(count[a] - before[a]) for a in count]
                 period = (run.now - then) * max(turns)
@@ -178,5 +128,5 @@ def execute(
             return Execution(run.firings, period, visits, deadlocks=False)
         if not run.running:
             return Execution(run.firings, None, {}, deadlocks=True)
-        run.now = min(run.running)[0]
+        run.pass_time()
     return None

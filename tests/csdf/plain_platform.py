@@ -1,4 +1,4 @@
-"""The plainest simulation of processors and of machines, to hold `csdf.execution.simulation` to.
+"""The plainest simulation of processors, to hold `csdf.execution.simulation` to.
 
 Written from their descriptions alone, on exact rationals and without a queue: at every instant
 all actors are checked again.
@@ -6,25 +6,14 @@ all actors are checked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from csdf.model.graph import Graph
-
-Firing = tuple[str, Fraction, Fraction]
-
-
-@dataclass
-class _Running:
-    actor: str
-    phase: int
-    started: Fraction
-    left: Fraction
-    """Work, at speed 1."""
+from tests.csdf.oracle import Bounded, Firing
 
 
-class Plain:
+class Plain(Bounded):
     """Runs some iterations of a graph in which no actor overlaps itself."""
 
     def __init__(
@@ -33,95 +22,39 @@ class Plain:
         repetitions: Mapping[str, int],
         iterations: int,
         on: Mapping[str, str],
-        shared: frozenset[str] = frozenset(),
     ) -> None:
-        """`on` gives actors processors; those of `shared` are on one machine of one CPU."""
-        self.graph = graph
-        self.cycle = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
-        self.iterations = iterations
+        """`on` gives actors processors."""
+        super().__init__(graph, repetitions, iterations)
         self.on = on
-        self.shared = shared
-        self.tokens = {c.name: c.initial_tokens for c in graph.channels}
-        self.free = {
-            c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None
-        }
-        self.fired = dict.fromkeys(self.cycle, 0)
-        self.running: list[_Running] = []
-        self.now = Fraction(0)
-        self.found: list[Firing] = []
+        self.found: list[tuple[str, Fraction, Fraction]] = []
 
-    def all(self) -> list[Firing]:
-        while True:
-            self.instant()
-            if not self.running:
-                return self.found
-            self.pass_time()
+    def all(self) -> list[tuple[str, Fraction, Fraction]]:
+        """(actor, start, end) of every firing."""
+        self.run()
+        return self.found
 
-    def instant(self) -> None:
-        """Ends first, then actors without a processor, then each processor takes one; again."""
-        changed = True
-        while changed:
-            changed = False
-            for one in [r for r in self.running if r.left == 0]:
-                self.end(one)
-                changed = True
-            while able := [a for a in self.cycle if a not in self.on and self.can_fire(a)]:
-                self.start(able[0])
-                changed = True
-            for processor in dict.fromkeys(self.on.values()):
-                able = [a for a, own in self.on.items() if own == processor and self.can_fire(a)]
-                if able:
-                    names = list(self.cycle)
-                    self.start(
-                        min(able, key=lambda a: (self.fired[a] // self.cycle[a], names.index(a)))
-                    )
-                    changed = True
-
-    def pass_time(self) -> None:
-        sharing = sum(self.is_shared(one) for one in self.running)
-        rate = {id(r): Fraction(1, sharing) if self.is_shared(r) else 1 for r in self.running}
-        step = min(one.left / rate[id(one)] for one in self.running)
-        self.now += step
-        for one in self.running:
-            one.left -= step * rate[id(one)]
-
-    def is_shared(self, one: _Running) -> bool:
-        return self.on.get(one.actor) in self.shared
-
-    def can_fire(self, actor: str) -> bool:
-        if self.fired[actor] == self.iterations * self.cycle[actor]:
-            return False
+    def able(self, actor: str) -> bool:
         own = self.on.get(actor)
-        for one in self.running:
-            if one.actor == actor or (own is not None and self.on.get(one.actor) == own):
-                return False
-        phase = self.fired[actor] % self.graph.actor[actor].phases
-        return all(
-            self.tokens[c.name] >= c.consumption[phase]
-            for c in self.graph.channels
-            if c.target == actor
-        ) and all(
-            self.free[c.name] >= c.production[phase]
-            for c in self.graph.channels
-            if c.source == actor and c.name in self.free
+        return super().able(actor) and (
+            own is None or all(self.on.get(one.actor) != own for one in self.running)
         )
 
-    def start(self, actor: str) -> None:
-        phase = self.fired[actor] % self.graph.actor[actor].phases
-        for c in self.graph.channels:
-            if c.target == actor:
-                self.tokens[c.name] -= c.consumption[phase]
-            if c.source == actor and c.name in self.free:
-                self.free[c.name] -= c.production[phase]
-        self.fired[actor] += 1
-        work = self.graph.actor[actor].execution_times[phase]
-        self.running.append(_Running(actor, phase, self.now, work))
+    def instant(self) -> Iterator[Firing]:
+        """Ends first, then actors without a processor, then each processor takes one; again."""
+        names = list(self.fired)
+        started = True
+        while started:
+            started = False
+            self.end_due()
+            while able := [a for a in names if a not in self.on and self.able(a)]:
+                started = True
+                yield self.start(able[0])
+            for processor in dict.fromkeys(self.on.values()):
+                able = [a for a in names if self.on.get(a) == processor and self.able(a)]
+                if able:
+                    started = True
+                    yield self.start(min(able, key=lambda a: self.fired[a] // self.cycle[a]))
 
-    def end(self, one: _Running) -> None:
-        self.running.remove(one)
-        self.found.append((one.actor, one.started, self.now))
-        for c in self.graph.channels:
-            if c.source == one.actor:
-                self.tokens[c.name] += c.production[one.phase]
-            if c.target == one.actor and c.name in self.free:
-                self.free[c.name] += c.consumption[one.phase]
+    def end(self, one: Firing) -> None:
+        super().end(one)
+        self.found.append((one.actor, one.start, self.now))

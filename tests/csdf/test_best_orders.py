@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-from csdf.cli.command import main
 from csdf.errors import CsdfError, TooLargeError
 from csdf.execution.static_orders import with_orders
-from csdf.formats import json_format
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.best_orders import best_orders
 from csdf.timing.throughput import throughput
 from tests.csdf import oracle
+from tests.csdf.conftest import Csdf
 from tests.csdf.graphs import graph, random_graph
 
 MOST = 120
@@ -95,28 +92,19 @@ CROSSED = graph(
 )
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "graph.json"
-    file.write_text(json_format.write(CROSSED))
-    assert main(["schedule", str(file), "--on", "P=b,a", "--on", "Q=d,c"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_command(csdf: Csdf) -> None:
+    lines = csdf("schedule", CROSSED, "--on", "P=b,a", "--on", "Q=d,c").lines
     assert lines[:2] == ["P=a,b", "Q=c,d"]
     assert lines[-1] == "No static orders have a shorter period than 5."
-    assert main(["schedule", str(file), "--on", "P=a,b,c,d", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = csdf("schedule", CROSSED, "--on", "P=a,b,c,d", "--json").json
     assert (found["period"], found["at_least"]) == ("10", "10")
-    assert main(["schedule", str(file), "--on", "P=a,b", "--order", "Q=c,d"]) == 2
-    assert "cannot be given with it" in capsys.readouterr().err
+    said = csdf("schedule", CROSSED, "--on", "P=a,b", "--order", "Q=c,d", code=2).err
+    assert "--on, --processors and --order cannot be combined" in said
 
 
-def test_without_effort_there_is_a_bound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_effort_there_is_a_bound(csdf: Csdf) -> None:
     ring = graph({"a": (1,), "b": (4,)}, ("a", "b", (3,), (2,)), ("b", "a", (2,), (3,), 6))
-    file = tmp_path / "graph.json"
-    file.write_text(json_format.write(ring))
-    assert main(["schedule", str(file), "--on", "P=a", "--on", "Q=b", "--effort", "0"]) == 0
-    out = capsys.readouterr().out
+    out = csdf("schedule", ring, "--on", "P=a", "--on", "Q=b", "--effort", "0").out
     assert ("No static orders" in out) != ("The effort did not suffice" in out)
     with pytest.raises(CsdfError, match="'x' is on a processor, but is not an actor"):
         best_orders(ring, {"x": "P"})

@@ -45,8 +45,8 @@ def checked(content: Content, file: bytes) -> Content:
     return check(json.dumps(content).encode(), file)
 
 
-@pytest.mark.parametrize("graphs", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_what_is_certified_is_accepted_and_all_that_there_is(graphs: int) -> None:
+def test_what_is_certified_is_accepted_and_all_that_there_is() -> None:
+    graphs = 300
     seen: Counter[str] = Counter()
     for seed in range(graphs):
         found = random_graph(random.Random(seed), bounded=seed % 2 == 0)
@@ -76,9 +76,8 @@ def overtakes(found: Graph) -> bool:
     return may_overtake(found) and bool(overtaking(lower(found)))
 
 
-@pytest.mark.parametrize("graphs", [100, pytest.param(3000, marks=pytest.mark.slow)])
-def test_that_a_graph_is_inconsistent_is_certified(graphs: int) -> None:
-    for seed in range(graphs):
+def test_that_a_graph_is_inconsistent_is_certified() -> None:
+    for seed in range(300):
         found = inconsistent_graph(random.Random(seed), bounded=False)
         assert checked(*certified(found)) == {"consistent": False}, seed
 
@@ -139,17 +138,20 @@ def _set(*path: Any) -> Callable[[Content], None]:
 ONE = "concurrency"
 
 LIES: dict[str, tuple[Callable[[Content], None], str]] = {
-    "another graph": (_set("graph", "0" * 64), "not about this graph"),
+    "another graph": (_set("graph", "0" * 64), "made for another graph"),
     "twice an iteration": (_set("repetitions", {"A": 2, "B": 2}), "common divisor"),
-    "rates that do not fit": (_set("repetitions", {"A": 1, "B": 2}), "'c1' ends with other tokens"),
-    "an actor left out": (_set("repetitions", {"A": 1}), "there should be just"),
+    "rates that do not fit": (
+        _set("repetitions", {"A": 1, "B": 2}),
+        "'c1' ends with other tokens",
+    ),
+    "an actor left out": (_set("repetitions", {"A": 1}), "expected exactly"),
     "firing without tokens": (
         _set("live", [["B", 2], ["A", 1]]),
-        "'B' fires without what it takes: .'c1', 'tokens'",
+        "'B' fires without its tokens: .'c1', 'tokens'",
     ),
     "firing without room": (
         _set("live", [["A", 2], ["B", 4]]),
-        "'A' fires without what it takes: .'c1', 'space'",
+        "'A' fires without its tokens: .'c1', 'space'",
     ),
     "half an iteration": (_set("live", [["A", 1], ["B", 1]]), "not one iteration"),
     "a shorter period": (_set("period", "value", "5"), "starts too early"),
@@ -169,24 +171,27 @@ LIES: dict[str, tuple[Callable[[Content], None], str]] = {
         _set("capacities", "c1", "deadlock", "waits", [["A", "c1", "space"]]),
         "'B' does not wait",
     ),
-    "a claim of nothing": (_set("capacities", "c1", {"because": 1}), "there should be just"),
-    "more than there is to claim": (_set("fast", True), "there should be just"),
-    "negative firings": (_set("live", [["A", 1], ["B", -1]]), "-1 should be whole, and 1 or more"),
+    "a claim of nothing": (_set("capacities", "c1", {"because": 1}), "expected exactly"),
+    "more than there is to claim": (_set("fast", True), "expected exactly"),
+    "negative firings": (
+        _set("live", [["A", 1], ["B", -1]]),
+        "-1 is not a whole number ≥ 1",
+    ),
     "an order backwards": (
         _set("period", "cycle", "steps", [["B", 1, None, "order"], ["B", 0, None, "concurrency"]]),
         "malformed: KeyError.*'order'",
     ),
     "starts of more than an iteration": (
         _set("period", "starts", "B", [2, 3, 8, 9]),
-        "1/2 should be whole",
+        "1/2 is not a whole number",
     ),
-    "times between units": (_set("period", "value", "13/2"), "13/2 should be whole"),
+    "times between units": (_set("period", "value", "13/2"), "13/2 is not a whole number"),
     "a period that is no number": (_set("period", "value", "-6"), "is not a number of at least 0"),
     "a slower cycle that is not slower": (
         _set("capacities", "c1", {"cycle": {"iterations": 1, "steps": [["A", 0, None, ONE]]}}),
-        "'c1': no slower with less",
+        "'c1': as fast with less",
     ),
-    "true for one": (_set("repetitions", {"A": True, "B": 1}), "True should be whole"),
+    "true for one": (_set("repetitions", {"A": True, "B": 1}), "True is not a whole number"),
 }
 
 
@@ -204,13 +209,13 @@ def test_a_lie_is_refused_and_the_sentence_says_where(lie: str) -> None:
     ("change", "sentence"),
     [
         (_set("channels", 0, "production", [0]), "ends with other tokens"),
-        (_set("channels", 0, "production", [2, 0]), "other numbers of phases"),
-        (_set("channels", 0, "initial_tokens", -1), "-1 should be whole"),
-        (_set("channels", 0, "initial_tokens", 3), "-1 should be whole"),
+        (_set("channels", 0, "production", [2, 0]), "differ in their numbers of phases"),
+        (_set("channels", 0, "initial_tokens", -1), "-1 is not a whole number"),
+        (_set("channels", 0, "initial_tokens", 3), "-1 is not a whole number"),
         (_set("channels", 0, "target", "C"), "malformed: KeyError"),
         (_set("actors", 0, "name", "B"), "two actors have the same name"),
-        (_set("actors", 0, "execution_times", []), "has other numbers of phases"),
-        (_set("actors", 0, "concurrency", 0), "0 should be whole"),
+        (_set("actors", 0, "execution_times", []), "differ in their numbers of phases"),
+        (_set("actors", 0, "concurrency", 0), "0 is not a whole number"),
     ],
 )
 def test_a_malformed_graph_is_refused(change: Callable[[Content], None], sentence: str) -> None:
@@ -302,7 +307,7 @@ def test_the_commands(
     assert main(["check", "--json", str(certificate), str(converted)]) == 0
     assert json.loads(capsys.readouterr().out)["consistent"] is (name != "inconsistent_par")
     assert main(["check", str(certificate), str(REFERENCE / "twodev_4_4.xml")]) == 1
-    assert "twodev_4_4.xml: not about this graph" in capsys.readouterr().err
+    assert "twodev_4_4.xml: made for another graph" in capsys.readouterr().err
     assert main(["check", str(tmp_path / "none"), file]) == 2
 
 
@@ -316,7 +321,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert "period" not in json.loads(printed.out)
     assert main(["certify", "--effort", "1", str(REFERENCE / "twodev_2_3.xml")]) == 0
-    assert "at most 1 are looked at (--effort)" in capsys.readouterr().err
+    assert "at most 1 are examined (--effort)" in capsys.readouterr().err
 
 
 def test_graphs_of_any_size_of_numbers() -> None:

@@ -24,7 +24,7 @@ def csdf(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_whoever_stops_reading_hears_no_more() -> None:
+def test_a_closed_standard_output_ends_it_silently() -> None:
     with csdf("analyze", str(REFERENCE / "twodev_2_3.xml")) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -54,7 +54,7 @@ def test_a_full_disk() -> None:
     assert done.returncode == 2
 
 
-def test_ctrl_c_is_no_error(
+def test_ctrl_c_is_not_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

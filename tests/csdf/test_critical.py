@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from csdf.analysis import analyze
 from csdf.errors import DeadlockError, PeriodBoundsError
 from csdf.execution.liveness import check_liveness
+from csdf.execution.untimed import Execution
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
+from csdf.model.lowered import Lowered
 from csdf.timing.throughput import Method, require_live, throughput
 from tests.csdf import oracle
-from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph, may_overtake
+from tests.effort import examples
 
 
 def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
@@ -30,53 +32,42 @@ def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
 METHODS: list[Method] = ["auto", "cycle ratio", "expansion"]
 
 
-@examples(30, 150)
-def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
+@examples(45)
+@given(consistent_graphs(), st.sampled_from(METHODS))
+def test_firing_by_firing_it_takes_as_long_as_the_period(found: Graph, method: Method) -> None:
     """Some firing waits, along these channels, for one of itself, iterations ago."""
-
-    @given(consistent_graphs(), st.sampled_from(METHODS))
-    def check(found: Graph, method: Method) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        result = throughput(found, method)
-        if result.critical:
-            around = [(s.actor, s.phase, s.channel, s.for_space) for s in result.critical]
-            ratio = oracle.ratio_of_cycle(found, repetition_vector(found), around)
-            assert ratio == result.period
-
-    holds(tries, check)
+    assume(check_liveness(found) is None and not may_overtake(found))
+    result = throughput(found, method)
+    if result.critical:
+        around = [(s.actor, s.phase, s.channel, s.for_space) for s in result.critical]
+        ratio = oracle.ratio_of_cycle(found, repetition_vector(found), around)
+        assert ratio == result.period
 
 
-@examples(30, 100)
-def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
-    @given(consistent_graphs(), st.integers(0, 40))
-    def check(found: Graph, effort: int) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        period = throughput(found).period
-        least, most = bounds(found, effort)
-        assert most is not None
-        assert least <= period <= most
-
-    holds(tries, check)
+@examples(45)
+@given(consistent_graphs(), st.integers(0, 40))
+def test_with_less_effort_there_are_bounds_on_the_period(found: Graph, effort: int) -> None:
+    assume(check_liveness(found) is None and not may_overtake(found))
+    period = throughput(found).period
+    least, most = bounds(found, effort)
+    assert most is not None
+    assert least <= period <= most
 
 
-@examples(30, 150)
-def test_schedules_decide_liveness_as_executions_do(tries: int) -> None:
+@examples(45)
+@given(consistent_graphs(times=st.sampled_from((Fraction(0), Fraction(0), Fraction(2)))))
+def test_schedules_decide_liveness_as_executions_do(found: Graph) -> None:
     """As where there are so many firings that none are executed; zero times hide nothing."""
-
-    @given(consistent_graphs(times=st.sampled_from((Fraction(0), Fraction(0), Fraction(2)))))
-    def check(found: Graph) -> None:
-        assume(not may_overtake(found))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", -1)
-            patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
-            try:
-                throughput(found)
-            except DeadlockError:
-                assert not oracle.executes(found, repetition_vector(found))
-            else:
-                assert oracle.executes(found, repetition_vector(found))
-
-    holds(tries, check)
+    assume(not may_overtake(found))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", -1)
+        patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
+        try:
+            throughput(found)
+        except DeadlockError:
+            assert not oracle.executes(found, repetition_vector(found))
+        else:
+            assert oracle.executes(found, repetition_vector(found))
 
 
 def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
@@ -94,51 +85,77 @@ def test_no_bound_is_worse_than_one_firing_after_the_other() -> None:
     assert bounds(coprime, 1_000_000) == (put, put + taken)
 
 
-@examples(60, 500)
-def test_two_actors_without_the_room_for_their_rates_deadlock(tries: int) -> None:
+RATE, FEW = st.integers(1, 12), st.integers(0, 9)
+
+
+@examples(90)
+@given(RATE, RATE, FEW, st.integers(0, 30), st.booleans())
+def test_two_actors_without_the_room_for_their_rates_deadlock(
+    put: int, taken: int, tokens: int, room: int, feedback: bool
+) -> None:
     """Also where nobody executes an iteration."""
-    rate, few = st.integers(1, 12), st.integers(0, 9)
-
-    @given(rate, rate, few, st.integers(0, 30), st.booleans())
-    def check(put: int, taken: int, tokens: int, room: int, feedback: bool) -> None:
-        ends: list[tuple[object, ...]] = [("A", "B", (put,), (taken,), tokens, tokens + room)]
-        if feedback:
-            ends = [("A", "B", (put,), (taken,), tokens), ("B", "A", (taken,), (put,), room)]
-        found = graph({"A": (1,), "B": (0,)}, *ends)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", 0)
-            patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
-            patch.setattr("csdf.timing.cycle_ratio.EFFORT", 0)
-            try:
-                require_live(found)
-            except DeadlockError:
-                assert not oracle.executes(found, repetition_vector(found))
-            else:
-                assert oracle.executes(found, repetition_vector(found))
-
-    holds(tries, check)
+    ends: list[tuple[object, ...]] = [("A", "B", (put,), (taken,), tokens, tokens + room)]
+    if feedback:
+        ends = [("A", "B", (put,), (taken,), tokens), ("B", "A", (taken,), (put,), room)]
+    found = graph({"A": (1,), "B": (0,)}, *ends)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("csdf.timing.throughput.EXECUTED_AT_FIRST", 0)
+        patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
+        patch.setattr("csdf.timing.cycle_ratio.EFFORT", 0)
+        try:
+            require_live(found)
+        except DeadlockError:
+            assert not oracle.executes(found, repetition_vector(found))
+        else:
+            assert oracle.executes(found, repetition_vector(found))
 
 
-def test_without_times_liveness_is_decided_in_the_same_way() -> None:
+def test_without_times_liveness_is_decided_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody executes more than a few of the firings, of which an iteration has 20 million."""
+    monkeypatch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 1000)
     put, taken = 10000019, 9999991
     for less, live in ((1, True), (2, False)):
         found = graph({"A": (0,), "B": (0,)}, ("A", "B", (put,), (taken,), 0, put + taken - less))
         assert analyze(found, untimed=("A", "B")).live is live
 
 
-@examples(30, 200)
-def test_huge_numbers_change_nothing_but_the_scale(tries: int) -> None:
+@pytest.mark.parametrize("tokens", [0, 10000019, 10000019 + 9999991 - 2])
+def test_a_deadlock_that_is_proved_is_not_looked_for_by_long_executions(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 20 million firings, an execution reaches the deadlock after most of them, or never."""
+    monkeypatch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 1000)
+    limits: list[int] = []
+    begin = Execution.__init__
+
+    def noted(self: Execution, lowered: Lowered, firings: list[int], steps: int) -> None:
+        limits.append(steps)
+        begin(self, lowered, firings, steps)
+
+    monkeypatch.setattr(Execution, "__init__", noted)
+    put, taken = 10000019, 9999991
+    ends = ("A", "B", (put,), (taken,)), ("B", "A", (taken,), (put,), tokens)
+    found = analyze(graph({"A": (1,), "B": (1,)}, *ends))
+    assert isinstance(found.deadlock, str)
+    assert "must have 20000009 tokens and places together" in found.deadlock
+    assert sum(limits) <= 100_000
+
+
+SCALES = st.sampled_from((10**3, 10**9, 10**17, 2**61 - 1, 2**62, 10**30))
+
+
+@examples(45)
+@given(consistent_graphs(), SCALES, SCALES, st.sampled_from(METHODS))
+def test_huge_numbers_change_nothing_but_the_scale(
+    found: Graph, times: int, tokens: int, method: Method
+) -> None:
     """Whether they fit 64 bits, in sum or not at all."""
-    scales = st.sampled_from((10**3, 10**9, 10**17, 2**61 - 1, 2**62, 10**30))
-
-    @given(consistent_graphs(), scales, scales, st.sampled_from(METHODS))
-    def check(found: Graph, times: int, tokens: int, method: Method) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        assert throughput(scaled(found, times, tokens), method).period == (
-            throughput(found).period * times
-        )
-
-    holds(tries, check)
+    assume(check_liveness(found) is None and not may_overtake(found))
+    assert throughput(scaled(found, times, tokens), method).period == (
+        throughput(found).period * times
+    )
 
 
 def scaled(found: Graph, times: int, tokens: int) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
@@ -28,7 +28,7 @@ counts = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 
 
 def copied(layers_of_copy: list[int]) -> tuple[Network, dict[str, str]]:
-    """Chains side by side; layer j of copy i is on a device of its own."""
+    """Chains side by side; layer j of copy i is on its own device."""
     layers, tensors, partition = [], {}, {}
     inputs = tuple(f"x@{i}" for i in range(len(layers_of_copy)))
     outputs = []
@@ -72,7 +72,6 @@ def test_the_longest_wait_counts_round_the_cycle() -> None:
     assert longest_wait((0,), 0) == 1
 
 
-@settings(deadline=None)
 @given(st.data(), counts)
 def test_dealt_copies_are_consistent_and_proved(data: st.DataObject, frames: list[int]) -> None:
     lengths = data.draw(st.lists(st.integers(1, 3), min_size=len(frames), max_size=len(frames)))
@@ -85,7 +84,6 @@ def test_dealt_copies_are_consistent_and_proved(data: st.DataObject, frames: lis
     prove(dataflow, retime(dataflow))
 
 
-@settings(deadline=None)
 @given(st.data(), counts)
 def test_the_cycle_takes_as_long_as_the_busiest_device(
     data: st.DataObject, frames: list[int]

@@ -44,5 +44,7 @@ def test_the_library_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_json_shown_is_a_graph() -> None:
-    (text,) = blocks("json")
+    text, parametric = blocks("json")
     assert json_format.parse(text.encode()).channels[0].capacity == 4
+    graph = json_format.parse_parametric(parametric.encode()).at({"p": 3})
+    assert graph.channels[0].production == (6,)

@@ -57,7 +57,7 @@ def test_decimals_are_exact() -> None:
         ('{"actors": [{"name": "A", "execution_times": []}], "channels": []}', "has no phase"),
     ],
 )
-def test_what_is_no_graph(text: str, sentence: str) -> None:
+def test_json_that_is_not_a_graph_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(json_format.JsonError, match=sentence):
         json_format.parse(text.encode())
 

@@ -83,7 +83,7 @@ def test_closed_nodes_are_not_passed() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=16))
-def test_a_topological_order_has_all_nodes_that_are_not_on_or_behind_a_cycle(
+def test_a_topological_order_has_all_nodes_that_are_not_on_or_after_a_cycle(
     edges: set[tuple[int, int]],
 ) -> None:
     graph = networkx.DiGraph()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
-from csdf.cli.command import main
 from csdf.errors import CsdfError, DeadlockError, OvertakingError
 from csdf.execution.liveness import check_liveness
-from csdf.formats import json_format
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.timing.k_periodic import k_periodic_schedule
 from csdf.timing.throughput import throughput
+from tests.csdf.conftest import Csdf
 from tests.csdf.firing_times import k_periodic_edges, longest
 from tests.csdf.graphs import graph, random_graph
 
@@ -98,19 +95,14 @@ def test_what_is_refused() -> None:
         k_periodic_schedule(graph({"A": (1,)}), 0)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(csdf: Csdf) -> None:
     pair = graph({"A": (2,), "B": (3,)}, ("A", "B", (3,), (2,), 0, 5))
-    file = tmp_path / "pair.json"
-    file.write_text(json_format.write(pair))
-    assert main(["schedule", str(file), "--cycles", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "period 15 per iteration; actors start at"
-    assert main(["schedule", str(file), "--cycles", "A=2,B=3", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    lines = csdf("schedule", pair, "--cycles", "1").lines
+    assert lines[0] == "period 15 per iteration; actors start at"
+    found = csdf("schedule", pair, "--cycles", "A=2,B=3", "--json").json
     assert (found["period"], found["cycles"]) == ("11", {"A": 2, "B": 3})
-    assert main(["schedule", str(file), "--cycles", "1", "--period", "20"]) == 2
-    assert "neither with --period nor with --memory" in capsys.readouterr().err
-    file.write_text(json_format.write(NO_SCHEDULE))
-    assert main(["schedule", str(file), "--cycles", "1"]) == 1
-    assert "There is no such schedule" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["schedule", str(file), "--cycles", "A=0"])
+    said = csdf("schedule", pair, "--cycles", "1", "--period", "20", code=2).err
+    assert "cannot be combined with --period or --memory" in said
+    said = csdf("schedule", NO_SCHEDULE, "--cycles", "1", code=1).out
+    assert "There is no such schedule" in said
+    csdf("schedule", pair, "--cycles", "A=0", code=2)

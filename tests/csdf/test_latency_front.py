@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +12,11 @@ import pytest
 
 from csdf.buffers.latency_front import latency_front
 from csdf.buffers.storage import unbounded, with_capacities
-from csdf.cli.command import main
 from csdf.errors import CsdfError, DeadlockError, OvertakingError
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from tests.csdf import brute_force, oracle
+from tests.csdf.conftest import Csdf
 from tests.csdf.firing_times import k_periodic_edges, longest, waits
 from tests.csdf.graphs import graph, random_graph
 from tests.csdf.test_capacities_brute_force import distributions
@@ -145,29 +144,25 @@ def test_what_is_refused() -> None:
         latency_front(CHAIN, "C", "A")
     with pytest.raises(CsdfError, match="'X' is not an actor"):
         latency_front(CHAIN, "X", "A")
-    with pytest.raises(CsdfError, match="no capacities give a period of 1"):
+    with pytest.raises(CsdfError, match="no capacities reach a period of 1"):
         latency_front(CHAIN, "A", "C", Fraction(1))
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(REFERENCE / "cnnrows_unbounded.xml")
+def test_the_command(csdf: Csdf) -> None:
+    file = "cnnrows_unbounded.xml"
     way = ["--source", "in", "--sink", "fc"]
-    assert main(["capacities", file, *way, "--json", "--period", "50"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = csdf("capacities", file, *way, "--json", "--period", "50").json
     assert (found["unit"], found["periods"], found["complete"]) == ("tokens", ["50"], True)
     assert found["points"] == [
         {"size": 8, "period": "50", "latency": "58", "capacities": {"i": 2, "p": 2, "f": 4}},
         {"size": 9, "period": "50", "latency": "55", "capacities": {"i": 2, "p": 3, "f": 4}},
     ]
-    assert main(["capacities", file, *way]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert csdf("capacities", file, *way).lines == [
         "size (tokens)  period  latency  capacities",
         "            7      59       69  i 1, p 2, f 4",
         "            8      48       58  i 2, p 2, f 4",
         "            9      45       55  i 2, p 3, f 4",
         "Each row is proved: nothing smaller has its latency at its period or a shorter one.",
     ]
-    assert main(["capacities", file, *way, "--effort", "1"]) == 0
-    assert "The effort did not suffice" in capsys.readouterr().out
-    assert main(["capacities", file, "--source", "in"]) == 2
-    assert "given together" in capsys.readouterr().err
+    assert "The effort did not suffice" in csdf("capacities", file, *way, "--effort", "1").out
+    assert "given together" in csdf("capacities", file, "--source", "in", code=2).err

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from csdf.cli.command import main
 from csdf.errors import DeadlockError, OvertakingError, TooLargeError
-from csdf.formats import json_format
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Graph
 from csdf.timing.max_plus import MaxPlusMatrix, Token, max_plus_matrix
 from csdf.timing.throughput import throughput
+from tests.csdf.conftest import Csdf
 from tests.csdf.firing_times import LONG_AGO, Key, after_iteration
 from tests.csdf.graphs import graph, random_graph
 
@@ -120,14 +119,12 @@ def test_what_has_none() -> None:
         max_plus_matrix(graph({"A": (1,)}, ("A", "A", (1,), (1,), 10**9)))
 
 
-def test_it_is_written_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_as_json(tmp_path: Path, csdf: Csdf) -> None:
     pair = graph({"A": (2,), "B": ("3/2",)}, ("A", "B", (1,), (1,)))  # type: ignore[dict-item]
-    file, output = tmp_path / "pair.json", tmp_path / "matrix.json"
-    file.write_text(json_format.write(pair))
-    assert main(["convert", str(file), str(output), "--max-plus"]) == 0
+    output = tmp_path / "matrix.json"
+    csdf("convert", pair, str(output), "--max-plus")
     assert json.loads(output.read_text()) == {
         "tokens": ["turn of A[0]", "turn of B[0]"],
         "matrix": [["2", None], ["7/2", "3/2"]],
     }
-    assert main(["convert", str(file), str(output), "--max-plus", "--hsdf"]) == 2
-    assert "give one" in capsys.readouterr().err
+    assert "not both" in csdf("convert", pair, str(output), "--max-plus", "--hsdf", code=2).err

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from csdf.errors import CsdfError
 from csdf.execution.liveness import check_liveness
-from csdf.execution.shared_machine import EVEN, Machine, Platform
+from csdf.execution.shared_machine import FINENESS, Machine, Platform
 from csdf.execution.simulation import Link, Timeline, simulate, with_links
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs, graph
+from tests.csdf.graphs import consistent_graphs, graph, in_order
 from tests.csdf.plain_platform import Plain
-from tests.csdf.test_simulation import in_order, plainly
+from tests.csdf.test_simulation import plainly
+from tests.effort import examples
+
+SLICES = {"a": Fraction(1), "b": Fraction(1)}
 
 
 def independent(**works: int) -> tuple[Graph, dict[str, str]]:
@@ -29,86 +31,33 @@ def ends(timeline: Timeline) -> dict[str, Fraction]:
     return {firing.actor: firing.end for firing in timeline.firings}
 
 
-@examples(30, 250)
-def test_processors_and_links_do_what_a_plain_simulation_does(tries: int) -> None:
-    @given(consistent_graphs(), st.data())
-    def check(some: Graph, data: st.DataObject) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        carried = data.draw(st.sets(st.sampled_from([c.name for c in found.channels] or [""])))
-        wires = {
-            name: Link(data.draw(st.sampled_from(("w", "v"))), Fraction(1, 2), Fraction(1, 3))
-            for name in sorted(carried - {""})
-        }
-        linked, links_on = with_links(found, wires)
-        linked = in_order(linked)
-        devices = data.draw(
-            st.dictionaries(st.sampled_from(list(found.actor)), st.sampled_from("PQ"))
-        )
-        on = {name: devices[name] for name in linked.actor if name in devices} | links_on
-        plain = Plain(linked, repetition_vector(linked), 3, on)
-        assert plainly(simulate(linked, 3, on)) == sorted(plain.all())
-
-    holds(tries, check)
-
-
-@examples(30, 250)
-def test_a_shared_cpu_does_what_a_plain_simulation_does(tries: int) -> None:
-    @given(consistent_graphs(), st.data())
-    def check(some: Graph, data: st.DataObject) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        on = {name: name for name in found.actor}  # no choice, so rounding cannot change one
-        shared = data.draw(st.frozensets(st.sampled_from(list(on)), min_size=1))
-        machine = Machine(("cpu",), dict.fromkeys(shared, ("cpu",)))
-        plain = Plain(found, repetition_vector(found), 3, on, shared)
-        simulated = plainly(simulate(found, 3, on, platform=Platform((machine,))))
-        for one, other in zip(simulated, sorted(plain.all()), strict=True):
-            assert one[0] == other[0]
-            assert float(one[1]) == pytest.approx(float(other[1]), abs=1e-3)
-            assert float(one[2]) == pytest.approx(float(other[2]), abs=1e-3)
-
-    holds(tries, check)
-
-
-def test_firings_on_one_cpu_progress_equally() -> None:
-    found, on = independent(a=2, b=3)
-    machine = Machine(("cpu",), {"a": ("cpu",), "b": ("cpu",)})
-    # Half speed each until a has done its 2 at 4; the last 1 of b goes at full speed.
-    assert ends(simulate(found, 1, on, platform=Platform((machine,)))) == {"a": 4, "b": 5}
-
-
-def test_an_idle_cpu_takes_over_what_it_may() -> None:
-    found, on = independent(a=2, b=6, c=6)
-    anywhere = Machine(("x", "y"), dict.fromkeys("abc", ("x", "y")))
-    # a and c share x until both have done 2 at 4; then c has x to itself.
-    assert ends(simulate(found, 1, on, platform=Platform((anywhere,)))) == {"a": 4, "b": 6, "c": 8}
-    bound = Machine(("x", "y"), {"a": ("y",), "b": ("x",), "c": ("x",)})
-    assert ends(simulate(found, 1, on, platform=Platform((bound,)))) == {"a": 2, "b": 12, "c": 12}
-    helped = Machine(("x", "y"), {"a": ("y",), "b": ("x",), "c": ("x", "y")})
-    found, on = independent(a=2, b=6, c=6)
-    assert ends(simulate(found, 1, on, platform=Platform((helped,))))["c"] < 12
+@examples(45)
+@given(consistent_graphs(), st.data())
+def test_processors_and_links_do_what_a_plain_simulation_does(
+    some: Graph, data: st.DataObject
+) -> None:
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    carried = data.draw(st.sets(st.sampled_from([c.name for c in found.channels] or [""])))
+    wires = {
+        name: Link(data.draw(st.sampled_from(("w", "v"))), Fraction(1, 2), Fraction(1, 3))
+        for name in sorted(carried - {""})
+    }
+    linked, links_on = with_links(found, wires)
+    linked = in_order(linked)
+    devices = data.draw(st.dictionaries(st.sampled_from(list(found.actor)), st.sampled_from("PQ")))
+    on = {name: devices[name] for name in linked.actor if name in devices} | links_on
+    plain = Plain(linked, repetition_vector(linked), 3, on)
+    assert plainly(simulate(linked, 3, on)) == sorted(plain.all())
 
 
 def test_cpus_that_slow_each_other_down() -> None:
     found, on = independent(a=2, b=6)
-    machine = Machine(("x", "y"), dict.fromkeys("ab", ("x", "y")), (Fraction(1), Fraction(2, 3)))
+    machine = Machine(
+        ("x", "y"), dict.fromkeys("ab", ("x", "y")), SLICES, (Fraction(1), Fraction(2, 3))
+    )
     # Both at 2/3 until a ends at 3; b has 4 left and then a whole core.
     assert ends(simulate(found, 1, on, platform=Platform((machine,)))) == {"a": 3, "b": 7}
-
-
-@examples(20, 150)
-def test_a_cpu_for_each_processor_is_as_good_as_none(tries: int) -> None:
-    @given(consistent_graphs())
-    def check(some: Graph) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        on = {name: name for name in found.actor}
-        machine = Machine(tuple(on), {name: (name,) for name in on})
-        shared = simulate(found, 3, on, platform=Platform((machine,)))
-        assert plainly(shared) == plainly(simulate(found, 3, on))
-
-    holds(tries, check)
 
 
 def test_waking_up_is_paid_after_idling_only() -> None:
@@ -133,17 +82,14 @@ def test_looking_ahead_commits_to_what_is_there_now() -> None:
     assert order(Platform(ahead={"P": 1})) == ["X0", "X1", "X2", "Y0", "Y1", "Y2"]
 
 
-@examples(20, 150)
-def test_looking_ahead_changes_nothing_where_there_is_no_choice(tries: int) -> None:
-    @given(consistent_graphs())
-    def check(some: Graph) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        on = {name: name for name in found.actor}
-        ahead = simulate(found, 3, on, platform=Platform(ahead=dict.fromkeys(on, 1)))
-        assert plainly(ahead) == plainly(simulate(found, 3, on))
-
-    holds(tries, check)
+@examples(30)
+@given(consistent_graphs())
+def test_looking_ahead_changes_nothing_where_there_is_no_choice(some: Graph) -> None:
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    on = {name: name for name in found.actor}
+    ahead = simulate(found, 3, on, platform=Platform(ahead=dict.fromkeys(on, 1)))
+    assert plainly(ahead) == plainly(simulate(found, 3, on))
 
 
 @given(st.integers(0, 2**32), st.fractions(0, 1, max_denominator=100))
@@ -153,7 +99,7 @@ def test_uneven_times_stay_within_their_spread_and_repeat(seed: int, share: Frac
     platform = Platform(spread={"a": share}, seed=seed)
     timeline = simulate(found, 9, on, platform=platform)
     for firing in timeline.firings:
-        assert abs(firing.end - firing.start - 6) <= 6 * share + Fraction(1, EVEN)
+        assert abs(firing.end - firing.start - 6) <= 6 * share + Fraction(1, FINENESS)
     assert plainly(timeline) == plainly(simulate(found, 9, on, platform=platform))
 
 
@@ -165,12 +111,13 @@ def test_uneven_times_are_right_on_average() -> None:
 
 def test_platforms_that_make_no_sense() -> None:
     with pytest.raises(CsdfError, match="'a' is to run on CPU 'z'; its machine has x, y"):
-        Machine(("x", "y"), {"a": ("z",)})
+        Machine(("x", "y"), {"a": ("z",)}, {})
     with pytest.raises(CsdfError, match="'a' is to run on no CPU"):
-        Machine(("x",), {"a": ()})
+        Machine(("x",), {"a": ()}, {})
     with pytest.raises(CsdfError, match="speed is 0 or less"):
-        Machine(("x",), {}, (Fraction(0),))
+        Machine(("x",), {}, {}, (Fraction(0),))
+    two = tuple(Machine((cpu,), {"a": (cpu,)}, {"a": Fraction(1)}) for cpu in "xy")
     with pytest.raises(CsdfError, match="'a' is to run on two machines"):
-        Platform((Machine(("x",), {"a": ("x",)}), Machine(("y",), {"a": ("y",)})))
+        Platform(two)
     with pytest.raises(CsdfError, match="'a' has a spread of 2"):
         Platform(spread={"a": Fraction(2)})

@@ -197,7 +197,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         "intra: period 110",
         "skipped: period 35",
         "any run: at most 145/2 ≈ 72.5 per iteration in the long run",
-        "as slow as that: I → S, repeated",
+        "the slowest run repeats: I → S",
     ]
     assert main(["scenarios", "--json", str(DECODER)]) == 0
     assert json.loads(capsys.readouterr().out) == {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -16,14 +15,9 @@ from csdf.execution.static_orders import Entry, ordered
 from csdf.model.graph import Actor, Graph
 from csdf.timing.schedule import Schedule, periodic_schedule
 from csdf.timing.throughput import throughput
-from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs, graph
+from tests.csdf.graphs import consistent_graphs, graph, in_order
 from tests.csdf.order_examples import pipelined
-
-
-def in_order(found: Graph) -> Graph:
-    return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
-
+from tests.effort import examples
 
 Event = tuple[Fraction, str, int, Fraction]
 """(start, actor, phase, end)"""
@@ -73,42 +67,37 @@ def overlaps_no_more(events: list[Event], actor: Actor) -> bool:
     return in_order and all(b >= free for free, (b, _) in zip(freed, after, strict=False))
 
 
-@examples(20, 200)
-def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int) -> None:
-    @given(consistent_graphs(), st.fractions(0, 3))
-    def check(some: Graph, more: Fraction) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        period = throughput(found).period
-        schedule = periodic_schedule(found)
-        assert schedule.period == period
-        assert min(min(starts) for starts in schedule.starts.values()) == 0
-        assert keeps_the_rules(found, schedule, 4)
-        assert keeps_the_rules(found, periodic_schedule(found, period + more), 4)
+@examples(30)
+@given(consistent_graphs(), st.fractions(0, 3))
+def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(
+    some: Graph, more: Fraction
+) -> None:
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    period = throughput(found).period
+    schedule = periodic_schedule(found)
+    assert schedule.period == period
+    assert min(min(starts) for starts in schedule.starts.values()) == 0
+    assert keeps_the_rules(found, schedule, 4)
+    assert keeps_the_rules(found, periodic_schedule(found, period + more), 4)
 
-    holds(tries, check)
 
-
-@examples(6, 100)
-def test_on_processors_it_keeps_to_their_orders(tries: int) -> None:
+@examples(9)
+@given(consistent_graphs(), st.data())
+def test_on_processors_it_keeps_to_their_orders(some: Graph, data: st.DataObject) -> None:
     """One firing at a time, in the order of the list, each for its own iteration."""
-
-    @given(consistent_graphs(), st.data())
-    def check(some: Graph, data: st.DataObject) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        orders = data.draw(pipelined(found))
-        try:
-            placed = ordered(found, orders)
-            schedule = periodic_schedule(placed)
-        except CsdfError:  # a deadlock, or phases in different orders may overtake each other
-            assume(False)
-        assert min((min(own) for own in schedule.starts.values()), default=0) == 0
-        assert keeps_the_rules(found, schedule, 4)
-        for order in orders.values():
-            check_order(found, schedule, order)
-
-    holds(tries, check)
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    orders = data.draw(pipelined(found))
+    try:
+        placed = ordered(found, orders)
+        schedule = periodic_schedule(placed)
+    except CsdfError:  # a deadlock, or phases in different orders may overtake each other
+        assume(False)
+    assert min((min(own) for own in schedule.starts.values()), default=0) == 0
+    assert keeps_the_rules(found, schedule, 4)
+    for order in orders.values():
+        check_order(found, schedule, order)
 
 
 def check_order(found: Graph, schedule: Schedule, order: list[Entry]) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 from csdf.buffers.shared_memory import shared_memory
-from csdf.cli.command import main
 from csdf.errors import CsdfError, DeadlockError
-from csdf.formats import json_format
 from csdf.model.graph import Graph
 from csdf.timing.schedule import Schedule, periodic_schedule
+from tests.csdf.conftest import Csdf
 from tests.csdf.graphs import graph, random_graph
 
 Lives = dict[str, tuple[int, set[tuple[Fraction, bool]]]]
@@ -158,16 +155,12 @@ RING = graph(
 )
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "ring.json"
-    file.write_text(json_format.write(RING))
-    assert main(["schedule", str(file), "--memory"]) == 0
-    assert capsys.readouterr().out.splitlines()[-2:] == [
+def test_the_command(csdf: Csdf) -> None:
+    assert csdf("schedule", RING, "--memory").lines[-2:] == [
         "c4: 1 byte at 0, 1 token",
         "5 bytes together, and no less is enough; 8 without sharing",
     ]
-    assert main(["schedule", str(file), "--memory", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["memory"]
+    found = csdf("schedule", RING, "--memory", "--json").json["memory"]
     assert (found["total_bytes"], found["separate_bytes"]) == (5, 8)
     free = graph({"A": (1,)}, concurrency=None)
     with pytest.raises(CsdfError, match="a period above 0"):

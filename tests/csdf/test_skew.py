@@ -18,8 +18,8 @@ from csdf.conversion.skew import retime, span
 from csdf.errors import CsdfError
 from csdf.execution.static_orders import Entry, ordered
 from csdf.timing.throughput import throughput
-from tests.csdf.effort import examples, holds
 from tests.csdf.networks import network, paper_example, partitioned
+from tests.effort import examples
 
 
 def cost(dataflow: Dataflow, skew: dict[str, int]) -> int:
@@ -45,44 +45,38 @@ def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
     assert is_feasible(dataflow, skew)
 
 
-@examples(15, 100)
+@examples(22)
+@given(partitioned(max_layers=6))
 def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywhere(
-    tries: int,
+    given: tuple[Network, dict[str, str]],
 ) -> None:
     """All whole numbers tried."""
-
-    @given(partitioned(max_layers=6))
-    def check(given: tuple[Network, dict[str, str]]) -> None:
-        dataflow = convert(*given)
-        found = dict(retime(dataflow).skew)
-        names = [*dataflow.phase, SINK]
-        ranges = [range(max(found.values()) + 2)] * len(names)
-        assume(len(names) <= 5)  # or there are too many to try
-        candidates = (
-            {SOURCE: 0, **dict(zip(names, values, strict=True))}
-            for values in itertools.product(*ranges)
-        )
-        feasible = [skew for skew in candidates if is_feasible(dataflow, skew)]
-        lowest = min(cost(dataflow, skew) for skew in feasible)
-        assert cost(dataflow, found) == lowest
-        for skew in feasible:
-            if cost(dataflow, skew) == lowest:
-                assert all(found[name] <= skew[name] for name in names)
-
-    holds(tries, check)
+    dataflow = convert(*given)
+    found = dict(retime(dataflow).skew)
+    names = [*dataflow.phase, SINK]
+    ranges = [range(max(found.values()) + 2)] * len(names)
+    assume(len(names) <= 5)  # or there are too many to try
+    candidates = (
+        {SOURCE: 0, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*ranges)
+    )
+    feasible = [skew for skew in candidates if is_feasible(dataflow, skew)]
+    lowest = min(cost(dataflow, skew) for skew in feasible)
+    assert cost(dataflow, found) == lowest
+    for skew in feasible:
+        if cost(dataflow, skew) == lowest:
+            assert all(found[name] <= skew[name] for name in names)
 
 
-@examples(10, 75)
-def test_a_minimum_cost_flow_proves_the_optimum_of_larger_partitions(tries: int) -> None:
+@examples(15)
+@given(partitioned(max_layers=30))
+def test_a_minimum_cost_flow_proves_the_optimum_of_larger_partitions(
+    given: tuple[Network, dict[str, str]],
+) -> None:
     """The dual, solved in whole numbers: no skews, whole or not, hold fewer bytes."""
-
-    @given(partitioned(max_layers=30))
-    def check(given: tuple[Network, dict[str, str]]) -> None:
-        dataflow = convert(*given)
-        found = dict(retime(dataflow).skew)
-        assert cost(dataflow, found) == largest_dual(dataflow)
-
-    holds(tries, check)
+    dataflow = convert(*given)
+    found = dict(retime(dataflow).skew)
+    assert cost(dataflow, found) == largest_dual(dataflow)
 
 
 def largest_dual(dataflow: Dataflow) -> int:
@@ -108,33 +102,29 @@ def largest_dual(dataflow: Dataflow) -> int:
     return -int(value)
 
 
-@examples(10, 75)
-def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
+@examples(15)
+@given(partitioned(), st.data())
+def test_the_skews_reach_the_work_of_the_busiest_device(
+    given: tuple[Network, dict[str, str]], data: st.DataObject
+) -> None:
     """On every device the phases in turn, each for its own frame; as orders of phases too."""
-
-    @given(partitioned(), st.data())
-    def check(given: tuple[Network, dict[str, str]], data: st.DataObject) -> None:
-        dataflow = convert(*given)
-        found = retime(dataflow, slack_frames=0)
-        times = {p.name: Fraction(data.draw(st.integers(0, 9))) for p in dataflow.phases}
-        busiest = max(sum(times[p.name] for p in own) for own in dataflow.devices.values())
-        retimed = device_graph(
-            dataflow, times=times, capacity_frames=found.capacity_frames, skew=found.skew
-        )
-        assert throughput(retimed).period == busiest
-        phases = phase_graph(dataflow, times=times, capacity_frames=found.capacity_frames)
-        turns = {
-            device: [Entry(phase.name, found.skew[phase.name]) for phase in own]
-            for device, own in dataflow.devices.items()
-        }
-        placed = ordered(phases, turns)
-        assert throughput(placed.graph).period == busiest
-        apart = throughput(
-            ordered(phases, {d: [e.actor for e in o] for d, o in turns.items()}).graph
-        )
-        assert apart.period >= busiest  # frame by frame
-
-    holds(tries, check)
+    dataflow = convert(*given)
+    found = retime(dataflow, slack_frames=0)
+    times = {p.name: Fraction(data.draw(st.integers(0, 9))) for p in dataflow.phases}
+    busiest = max(sum(times[p.name] for p in own) for own in dataflow.devices.values())
+    retimed = device_graph(
+        dataflow, times=times, capacity_frames=found.capacity_frames, skew=found.skew
+    )
+    assert throughput(retimed).period == busiest
+    phases = phase_graph(dataflow, times=times, capacity_frames=found.capacity_frames)
+    turns = {
+        device: [Entry(phase.name, found.skew[phase.name]) for phase in own]
+        for device, own in dataflow.devices.items()
+    }
+    placed = ordered(phases, turns)
+    assert throughput(placed.graph).period == busiest
+    apart = throughput(ordered(phases, {d: [e.actor for e in o] for d, o in turns.items()}).graph)
+    assert apart.period >= busiest  # frame by frame
 
 
 def test_the_papers_example() -> None:

@@ -13,19 +13,19 @@ from csdf.execution.liveness import check_liveness
 from csdf.execution.shared_machine import Machine, Platform
 from csdf.execution.simulation import Timeline, simulate
 from csdf.model.graph import Graph
-from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs, graph
+from tests.csdf.graphs import consistent_graphs, graph, in_order
 from tests.csdf.test_platform import ends, independent
-from tests.csdf.test_simulation import in_order, plainly
+from tests.csdf.test_simulation import plainly
+from tests.effort import examples
 
 
 def machine(cpus: str = "x", rouse: int = 0, **slices: int) -> Platform:
     """Threads that may use every CPU of a machine."""
     times = {name: Fraction(slice_) for name, slice_ in slices.items()}
-    return Platform((Machine(tuple(cpus), dict.fromkeys(slices, tuple(cpus)), (), times, rouse),))
+    return Platform((Machine(tuple(cpus), dict.fromkeys(slices, tuple(cpus)), times, (), rouse),))
 
 
-def test_whoever_has_the_cpu_keeps_it_until_its_slice_is_used_up() -> None:
+def test_a_thread_keeps_the_cpu_until_its_slice_is_used_up() -> None:
     found, on = independent(a=5, b=5)
     # a 0–2, b 2–4, a 4–6, b 6–8, a's last 1, b's last 1
     assert ends(simulate(found, 1, on, platform=machine(a=2, b=2))) == {"a": 9, "b": 10}
@@ -76,36 +76,32 @@ def busy(timeline: Timeline) -> Fraction:
     return sum(timeline.worked().values(), Fraction(0))
 
 
-@examples(20, 150)
-def test_one_cpu_does_all_work_and_never_idles_with_work_to_do(tries: int) -> None:
-    @given(consistent_graphs(), st.integers(1, 5), st.integers(1, 5))
-    def check(some: Graph, one: int, other: int) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        on = {name: name for name in found.actor}
-        slices = {name: (one, other)[i % 2] for i, name in enumerate(on)}
-        timeline = simulate(found, 3, on, platform=machine(**slices))
-        assert timeline.end == busy(timeline)
-        plain = simulate(found, 3, on)
-        assert len(timeline.firings) == len(plain.firings)
-        assert timeline.end >= plain.end
+@examples(30)
+@given(consistent_graphs(), st.integers(1, 5), st.integers(1, 5))
+def test_one_cpu_does_all_work_and_never_idles_with_work_to_do(
+    some: Graph, one: int, other: int
+) -> None:
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    on = {name: name for name in found.actor}
+    slices = {name: (one, other)[i % 2] for i, name in enumerate(on)}
+    timeline = simulate(found, 3, on, platform=machine(**slices))
+    assert timeline.end == busy(timeline)
+    plain = simulate(found, 3, on)
+    assert len(timeline.firings) == len(plain.firings)
+    assert timeline.end >= plain.end
 
-    holds(tries, check)
 
-
-@examples(20, 150)
-def test_a_cpu_for_each_thread_is_as_good_as_none(tries: int) -> None:
-    @given(consistent_graphs())
-    def check(some: Graph) -> None:
-        found = in_order(some)
-        assume(check_liveness(found) is None)
-        on = {name: name for name in found.actor}
-        own = {name: (name,) for name in on}
-        alone = Machine(tuple(on), own, (), dict.fromkeys(on, Fraction(1)))
-        platform = Platform((alone,))
-        assert plainly(simulate(found, 3, on, platform=platform)) == plainly(simulate(found, 3, on))
-
-    holds(tries, check)
+@examples(30)
+@given(consistent_graphs())
+def test_a_cpu_for_each_thread_is_as_good_as_none(some: Graph) -> None:
+    found = in_order(some)
+    assume(check_liveness(found) is None)
+    on = {name: name for name in found.actor}
+    own = {name: (name,) for name in on}
+    alone = Machine(tuple(on), own, dict.fromkeys(on, Fraction(1)))
+    platform = Platform((alone,))
+    assert plainly(simulate(found, 3, on, platform=platform)) == plainly(simulate(found, 3, on))
 
 
 def test_ranks_say_what_goes_first_then_who_came_first() -> None:
@@ -118,8 +114,11 @@ def test_ranks_say_what_goes_first_then_who_came_first() -> None:
 
 @pytest.mark.parametrize(
     ("slices", "complaint"),
-    [({"P": Fraction(1)}, "all processors"), ({"P": Fraction(0), "Q": Fraction(1)}, "above 0")],
+    [
+        ({"P": Fraction(1)}, "each of its processors"),
+        ({"P": Fraction(0), "Q": Fraction(1)}, "above 0"),
+    ],
 )
 def test_slices_that_make_no_sense(slices: dict[str, Fraction], complaint: str) -> None:
     with pytest.raises(CsdfError, match=complaint):
-        Machine(("x",), {"P": ("x",), "Q": ("x",)}, (), slices)
+        Machine(("x",), {"P": ("x",), "Q": ("x",)}, slices)

@@ -40,7 +40,7 @@ def recurrent() -> Dataflow:
     return convert(net, {"a": "one", "b": "two", "c": "one"})
 
 
-def test_state_is_no_flow(recurrent: Dataflow) -> None:
+def test_state_is_not_a_flow(recurrent: Dataflow) -> None:
     assert recurrent.phase["two/0"].state == (("b before", "b"),)
     assert {flow.tensor.name for flow in recurrent.flows} == {"x", "a", "b", "c"}
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-import json
 import random
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
-from csdf.cli.command import main
 from csdf.errors import CsdfError
-from csdf.formats import json_format
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Graph
 from csdf.timing.tdma import Slice, with_slices
 from tests.csdf import oracle
+from tests.csdf.conftest import Csdf
 from tests.csdf.graphs import graph, may_overtake, random_graph
-from tests.csdf.test_live_actors import Execution
 
 ITERATIONS = 3
 
@@ -37,39 +32,26 @@ def served(start: Fraction, time: Fraction, own: Slice, offset: Fraction) -> Fra
     return now
 
 
-class Sliced(Execution):
+class Sliced(oracle.Bounded):
     """An execution in which some actors execute only in their slices; it keeps the ends."""
 
     def __init__(self, found: Graph, slices: Mapping[str, tuple[Slice, Fraction]]) -> None:
-        super().__init__(found)
+        super().__init__(found, repetition_vector(found), ITERATIONS)
         self.slices = slices
         self.ends: dict[str, list[Fraction]] = {name: [] for name in found.actor}
+        self.run()
 
-    def start(self, actor: Actor) -> bool:
-        """Start a firing if it can start."""
-        if not super().start(actor):
-            return False
-        if actor.name in self.slices:
-            own = next(one for one in self.running if one[1] == actor.name)
-            self.running.remove(own)
-            heapq.heapify(self.running)
-            time = own[0] - self.now
-            end = served(self.now, time, *self.slices[actor.name])
-            heapq.heappush(self.running, (end, actor.name, own[2]))
-        return True
+    def start(self, actor: str) -> oracle.Firing:
+        """Start a firing, which takes as long as the slices let it."""
+        one = super().start(actor)
+        if actor in self.slices:
+            one.left = served(self.now, one.left, *self.slices[actor]) - self.now
+        return one
 
-    def run(self, wanted: Mapping[str, int]) -> None:
-        """Execute that many firings of each actor."""
-        while True:
-            while any(
-                self.fired[a.name] < wanted[a.name] and self.start(a) for a in self.graph.actors
-            ):
-                pass
-            if not self.running:
-                return
-            name = self.running[0][1]
-            self.end()
-            self.ends[name].append(self.now)
+    def end(self, one: oracle.Firing) -> None:
+        """See `Timed.end`."""
+        super().end(one)
+        self.ends[one.actor].append(self.now)
 
 
 def none_is_later(found: Graph, draw: random.Random) -> bool:
@@ -83,9 +65,7 @@ def none_is_later(found: Graph, draw: random.Random) -> bool:
     worst = with_slices(found, slices)
     if may_overtake(worst) or not oracle.executes(found, repetitions):
         return False
-    wanted = {a.name: ITERATIONS * repetitions[a.name] * a.phases for a in found.actors}
     plain = Sliced(worst, {})
-    plain.run(wanted)
     alone = Graph(
         found.name,
         tuple(
@@ -96,9 +76,8 @@ def none_is_later(found: Graph, draw: random.Random) -> bool:
     )
     placed = {name: (own, Fraction(draw.randint(0, 12), 2)) for name, own in slices.items()}
     real = Sliced(alone, placed)
-    real.run(wanted)
     for name, ends in plain.ends.items():
-        assert len(ends) == len(real.ends[name]) == wanted[name]
+        assert len(ends) == len(real.ends[name]) == plain.iterations * plain.cycle[name]
         assert all(own <= most for own, most in zip(real.ends[name], ends, strict=True))
     return True
 
@@ -122,18 +101,14 @@ def test_the_worst_start_takes_that_long(time: int, own: Slice) -> None:
     assert max(took) == own.worst(Fraction(time))
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "graph.json"
-    file.write_text(json_format.write(graph({"A": (5,), "B": (1,)}, ("A", "B", (1,), (1,)))))
-    assert main(["analyze", str(file), "--json", "--slice", "A=2/10", "--slice", "B=1/2"]) == 0
-    assert json.loads(capsys.readouterr().out)["period"] == "29"
-    assert main(["analyze", str(file), "--slice", "C=2/10"]) == 2
-    assert "'C', which is not an actor" in capsys.readouterr().err
+def test_the_command(csdf: Csdf) -> None:
+    file = graph({"A": (5,), "B": (1,)}, ("A", "B", (1,), (1,)))
+    found = csdf("analyze", file, "--json", "--slice", "A=2/10", "--slice", "B=1/2").json
+    assert found["period"] == "29"
+    assert "'C', which is not an actor" in csdf("analyze", file, "--slice", "C=2/10", code=2).err
     for wrong in ("A=3/2", "A=0/2"):
-        assert main(["analyze", str(file), "--slice", wrong]) == 2
-        assert "a time above 0" in capsys.readouterr().err
+        assert "a time above 0" in csdf("analyze", file, "--slice", wrong, code=2).err
     for wrong in ("A=2", "A", "=1/2", "A=1/0"):
-        with pytest.raises(SystemExit):
-            main(["analyze", str(file), "--slice", wrong])
+        csdf("analyze", file, "--slice", wrong, code=2)
     with pytest.raises(CsdfError, match="has 3 of every 2"):
         with_slices(graph({"A": (5,)}), {"A": Slice(Fraction(3), Fraction(2))})

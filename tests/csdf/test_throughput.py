@@ -1,4 +1,4 @@
-"""The exact period: by cycle ratios and by state space, against each other and a plain oracle."""
+"""The exact period, by every method; `test_plain_executions` holds them to plain executions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from csdf.model.graph import Graph
 from csdf.timing.expansion import homogeneous
 from csdf.timing.throughput import Throughput, actor_periods, throughput
 from tests.csdf import oracle
-from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import connected_parts, consistent_graphs, graph, may_overtake
+from tests.effort import examples
 
 
 def periods(found: Graph) -> set[Fraction]:
@@ -32,55 +32,29 @@ def periods(found: Graph) -> set[Fraction]:
     return results
 
 
-@examples(40, 100)
-def test_bounded_graphs_have_the_period_that_a_plain_execution_shows(tries: int) -> None:
-    @given(consistent_graphs(bounded=True))
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None)
-        shown = [oracle.period(part, repetition_vector(part)) for part in connected_parts(found)]
-        assume(None not in shown)
-        assert periods(found) == {max(period for period in shown if period is not None)}
-
-    holds(tries, check)
-
-
-@examples(40, 100)
-def test_all_methods_agree_on_any_live_graph(tries: int) -> None:
-    @given(consistent_graphs())
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None)
-        assert len(periods(found)) == 1
-
-    holds(tries, check)
-
-
-@examples(40, 75)
-def test_the_critical_cycle_accounts_for_the_period(tries: int) -> None:
+@examples(60)
+@given(consistent_graphs())
+def test_the_critical_cycle_accounts_for_the_period(found: Graph) -> None:
     """With the times of the phases on it doubled, the period doubles."""
-
-    @given(consistent_graphs())
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        result = throughput(found)
-        if result.period == 0:
-            assert result.critical == ()
-            return
-        on_it = {(step.actor, step.phase) for step in result.critical}
-        doubled = tuple(
-            replace(
-                actor,
-                execution_times=tuple(
-                    2 * time if (actor.name, phase) in on_it else time
-                    for phase, time in enumerate(actor.execution_times)
-                ),
-            )
-            for actor in found.actors
+    assume(check_liveness(found) is None and not may_overtake(found))
+    result = throughput(found)
+    if result.period == 0:
+        assert result.critical == ()
+        return
+    on_it = {(step.actor, step.phase) for step in result.critical}
+    doubled = tuple(
+        replace(
+            actor,
+            execution_times=tuple(
+                2 * time if (actor.name, phase) in on_it else time
+                for phase, time in enumerate(actor.execution_times)
+            ),
         )
-        slower = Graph("slower", doubled, found.channels)
-        if not may_overtake(slower):
-            assert throughput(slower).period == 2 * result.period
-
-    holds(tries, check)
+        for actor in found.actors
+    )
+    slower = Graph("slower", doubled, found.channels)
+    if not may_overtake(slower):
+        assert throughput(slower).period == 2 * result.period
 
 
 def test_a_device_is_busy_with_its_phases_in_turn() -> None:
@@ -107,7 +81,7 @@ def test_a_cycle_of_zero_times_does_not_run_for_ever() -> None:
     assert periods(found) == {Fraction(0)}
 
 
-def test_zero_times_beside_others() -> None:
+def test_zero_times_among_others() -> None:
     """A's long phase gives nothing, and nothing keeps its next firings from starting."""
     found = graph({"A": (5, 0)}, ("A", "A", (0, 1), (0, 1), 1), concurrency=None)
     assert throughput(found).period == 0
@@ -129,7 +103,7 @@ def test_a_multirate_cycle_where_strictly_periodic_firings_would_be_slower() -> 
         {"A": (1,), "B": (1,)}, ("A", "B", (2,), (3,), 0), ("B", "A", (3,), (2,), 4), concurrency=1
     )
     assert throughput(found).period == 5  # 12 if every actor had one period of its own
-    assert oracle.period(found, repetition_vector(found)) == 5
+    assert oracle.period(found) == 5
 
 
 def test_a_deadlock_has_no_period() -> None:
@@ -179,23 +153,20 @@ def test_times_that_fit_64_bits_while_their_sum_does_not() -> None:
     assert periods(found) == {8 * long}
 
 
-@examples(30, 300)
-def test_each_actor_is_as_fast_as_a_plain_execution_shows(tries: int) -> None:
+@examples(45)
+@given(consistent_graphs(max_actors=3, max_channels=4))
+def test_each_actor_is_as_fast_as_a_plain_execution_shows(found: Graph) -> None:
     """Over so many iterations that what initial tokens save or a first wait costs is little."""
+
     many = 60
-
-    @given(consistent_graphs(max_actors=3, max_channels=4))
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        repetitions = repetition_vector(found)
-        firings = oracle.timed(found, repetitions, 2 * many)
-        once = sum(repetitions[a.name] * sum(a.execution_times) for a in found.actors)
-        for name, period in actor_periods(found).items():
-            ends = [end for actor, _, end in firings if actor == name]
-            taken = max(ends) - max(ends[: len(ends) // 2])
-            assert abs(taken - many * period) <= 9 * once
-
-    holds(tries, check)
+    assume(check_liveness(found) is None and not may_overtake(found))
+    repetitions = repetition_vector(found)
+    firings = oracle.timed(found, repetitions, 2 * many)
+    once = sum(repetitions[a.name] * sum(a.execution_times) for a in found.actors)
+    for name, period in actor_periods(found).items():
+        ends = [end for actor, _, end in firings if actor == name]
+        taken = max(ends) - max(ends[: len(ends) // 2])
+        assert abs(taken - many * period) <= 9 * once
 
 
 @given(consistent_graphs())
@@ -221,39 +192,33 @@ def test_parts_that_no_channel_joins_have_periods_of_their_own() -> None:
     }
 
 
-@examples(60, 1000)
-def test_a_part_is_analysed_as_if_it_were_alone(tries: int) -> None:
-    @given(consistent_graphs())
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None)
-        together = actor_periods(found)
-        alone = [actor_periods(part) for part in connected_parts(found)]
-        assert together == {name: period for part in alone for name, period in part.items()}
-        assert len(analyze(found).parts) == (0 if len(alone) == 1 else len(alone))
-
-    holds(tries, check)
+@examples(90)
+@given(consistent_graphs())
+def test_a_part_is_analysed_as_if_it_were_alone(found: Graph) -> None:
+    assume(check_liveness(found) is None)
+    together = actor_periods(found)
+    alone = [actor_periods(part) for part in connected_parts(found)]
+    assert together == {name: period for part in alone for name, period in part.items()}
+    assert len(analyze(found).parts) == (0 if len(alone) == 1 else len(alone))
 
 
-@examples(40, 400)
-def test_the_homogeneous_graph_starts_every_firing_at_the_same_time(tries: int) -> None:
-    @given(consistent_graphs(max_actors=3, max_channels=4))
-    def check(found: Graph) -> None:
-        assume(check_liveness(found) is None and not may_overtake(found))
-        expanded = homogeneous(found)
-        assert {rate for c in expanded.channels for rate in (*c.production, *c.consumption)} <= {1}
-        per = {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
-        starts: dict[str, list[Fraction]] = {}
-        count = Counter[str]()
-        for actor, start, _ in oracle.timed(found, repetition_vector(found), 5):
-            starts.setdefault(f"{actor}[{count[actor] % per[actor]}]", []).append(start)
-            count[actor] += 1
-        own: dict[str, list[Fraction]] = {}
-        for name, start, _ in oracle.timed(expanded, dict.fromkeys(expanded.actor, 1), 5):
-            own.setdefault(name, []).append(start)
-        assert {name: sorted(own[name]) for name in starts} == starts
-        assert throughput(expanded).period == throughput(found).period
-
-    holds(tries, check)
+@examples(60)
+@given(consistent_graphs(max_actors=3, max_channels=4))
+def test_the_homogeneous_graph_starts_every_firing_at_the_same_time(found: Graph) -> None:
+    assume(check_liveness(found) is None and not may_overtake(found))
+    expanded = homogeneous(found)
+    assert {rate for c in expanded.channels for rate in (*c.production, *c.consumption)} <= {1}
+    per = {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
+    starts: dict[str, list[Fraction]] = {}
+    count = Counter[str]()
+    for actor, start, _ in oracle.timed(found, repetition_vector(found), 5):
+        starts.setdefault(f"{actor}[{count[actor] % per[actor]}]", []).append(start)
+        count[actor] += 1
+    own: dict[str, list[Fraction]] = {}
+    for name, start, _ in oracle.timed(expanded, dict.fromkeys(expanded.actor, 1), 5):
+        own.setdefault(name, []).append(start)
+    assert {name: sorted(own[name]) for name in starts} == starts
+    assert throughput(expanded).period == throughput(found).period
 
 
 @given(

@@ -55,7 +55,7 @@ def install_ours(site: Path) -> None:
 
 
 def install_theirs(site: Path) -> None:
-    """As `autodice` does: a package of our name, with modules of its own."""
+    """As `autodice` does: a package of our name, with its own modules."""
     files = {
         "partition/__init__.py": b"from partition.dice import split\n",
         "partition/dice.py": b"def split(): ...\n",
@@ -96,7 +96,7 @@ def test_a_command_whose_modules_another_package_has_overwritten_says_so(
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
     last = ended.stderr.splitlines()[-1]
-    assert re.search(r": partition/\w+\.py is not csdf-edge's file any more", last)
+    assert re.search(r": partition/\w+\.py is no longer csdf-edge's file", last)
     assert "uninstall autodice" in last
 
 
@@ -114,7 +114,7 @@ def test_a_command_whose_modules_were_removed_says_so(tmp_path: Path) -> None:
     (tmp_path / "partition" / "plan.py").unlink()
     ended = run(tmp_path, "launch", str(ROOT / "cluster.yaml"), "--plan-only")
     assert ended.returncode == 2
-    assert "partition/plan.py is not" in ended.stderr.splitlines()[-1]
+    assert "partition/plan.py is no longer" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
 
 
@@ -168,9 +168,39 @@ def test_csdf_edge_runs_each_of_them() -> None:
         assert ended.returncode == 0, ended.stderr
 
 
+def test_an_installation_has_what_the_demo_runs(tmp_path: Path) -> None:
+    install_ours(tmp_path)
+    packed = re.findall(r'^"(examples/.+)" = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    for source, target in packed:
+        (tmp_path / target).parent.mkdir(exist_ok=True)
+        (tmp_path / target).write_bytes((ROOT / source).read_bytes())
+    ended = run(tmp_path, "csdf_edge", "demo", "--strategy", "sequential", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["frames"] == 360
+
+
+def test_a_demo_without_its_files_says_so(tmp_path: Path) -> None:
+    install_ours(tmp_path)
+    ended = run(tmp_path, "csdf_edge", "demo")
+    assert ended.returncode == 2
+    assert "csdf_edge/digits is missing" in ended.stderr
+
+
+def test_pictures_are_refused_before_the_work_without_their_extra(tmp_path: Path) -> None:
+    model, page = str(ROOT / "examples" / "digits" / "digits.onnx"), str(tmp_path / "page.html")
+    arguments = ("partition", "compare", model, "--devices", "2", "--html", page)
+    ended = run(ROOT, "csdf_edge", *arguments, without=("matplotlib",))
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "partition: this needs matplotlib, which is not installed: install csdf-edge with its "
+        "extra 'plots' (pip install 'csdf-edge[plots]')\n"
+    )
+
+
 def test_csdf_edge_refuses_another_command_in_a_sentence() -> None:
     ended = run(ROOT, "csdf_edge", "lunch")
     assert ended.returncode == 2
     assert ended.stderr == (
-        "csdf-edge: there is no command 'lunch'; there are launch, agent, partition, ga, csdf\n"
+        "csdf-edge: there is no command 'lunch'; the commands are launch, agent, partition, "
+        "ga, csdf, demo\n"
     )

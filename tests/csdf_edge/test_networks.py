@@ -1,4 +1,4 @@
-"""Two networks on the same nodes by `csdf_edge.open`: each has a stream of its own."""
+"""Two networks on the same nodes by `csdf_edge.open`: each has its own stream."""
 
 from __future__ import annotations
 

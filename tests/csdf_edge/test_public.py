@@ -6,6 +6,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from pydantic import BaseModel
+
 import csdf_edge
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +22,10 @@ def signatures() -> str:
         thing = getattr(csdf_edge, name)
         is_error = inspect.isclass(thing) and issubclass(thing, Exception)
         known = callable(thing) and not is_error
-        lines.append(f"{name}{inspect.signature(thing) if known else ''}\n")
+        shown = inspect.signature(thing) if known else ""
+        if inspect.isclass(thing) and issubclass(thing, BaseModel):  # its schema has the types
+            shown = f"({', '.join(thing.model_fields)})"
+        lines.append(f"{name}{shown}\n")
     return "".join(lines)
 
 

@@ -105,7 +105,7 @@ def check_beside(one: LiveCluster, other: LiveCluster, place: Path) -> None:
     check(place / "small.onnx", others, [result for _, result in pairs])
 
 
-def test_two_clusters_stream_at_the_same_time_and_one_goes_on_when_the_other_closes(
+def test_two_clusters_stream_at_the_same_time_and_one_continues_when_the_other_closes(
     digits: Path, small: Path, place: Path, running: dict[str, AgentProcess]
 ) -> None:
     with csdf_edge.open(digits) as one:

@@ -78,7 +78,7 @@ def test_the_requirements_are_all_that_the_project_asks_for() -> None:
     for name, extras in {
         "agent": ["cpu"],
         "agent-without-engine": [],
-        "server": ["launch", "serve", "cpu"],
+        "server": ["launch", "plots", "serve", "cpu"],
     }.items():
         needed = {canonicalize_name(each) for each in _needed(extras)}
         given = {canonicalize_name(each.partition("==")[0])

@@ -13,24 +13,16 @@ from pydantic import BaseModel
 from benchmarks import results
 from ga.strategies import STRATEGIES
 from launcher.commands.launch import SUBCOMMANDS
-from launcher.config.cluster import (
-    ClusterConfig,
-    HybridTuning,
-    InputConfig,
-    ModelConfig,
-    NodeConfig,
-    PaperTuning,
-    RecoveryConfig,
-    RunConfig,
-    RunsTuning,
-    VerticalTuning,
-)
-from launcher.config.ends.sink_kinds import SINKS
+from launcher.config.cluster import ClusterConfig, RecoveryConfig
+from launcher.config.ends.kinds import SINKS
 from launcher.config.load import validated
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.network import InputConfig, ModelConfig
+from launcher.config.node import NodeConfig
+from launcher.config.run import ReconnectConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
 from launcher.config.task import TaskConfig
+from launcher.config.tuning import HybridTuning, PaperTuning, RunsTuning, VerticalTuning
 from tests.architecture.source import PACKAGES, sources
 from tests.docs import markdown
 
@@ -195,7 +187,7 @@ def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     assert set(re.findall(r"--[a-z][a-z-]*", command)) <= options("node-agent")
 
 
-def test_benchmarks_whose_results_are_saved_have_no_figures_beside_them() -> None:
+def test_the_benchmarks_page_has_no_figures_of_saved_results() -> None:
     """They would soon differ from those on the results' page."""
     rows = {
         found[1]: line.rstrip(" |").rpartition(" | ")[2]

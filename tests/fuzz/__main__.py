@@ -2,7 +2,7 @@
 
 Guided by coverage (`tests.fuzz.guided`) where Atheris is installed (the extra `fuzz`): inputs that
 led somewhere new in our code are changed further. Elsewhere, or with `--blind`, each input is made
-from a good one by a seed of its own. Memory is bounded in both. What is found lies in `--out`, and
+from a good one by its own seed. Memory is bounded in both. What is found lies in `--out`, and
 is read again by `--replay`. Ends with exit code 1 if anything was found.
 """
 
@@ -87,7 +87,7 @@ def blind(target: Target, name: str, inputs: int, seed: int) -> Told:
 
 
 def guided(name: str, inputs: int, seed: int, out: Path) -> Told:
-    """In a process of its own, under Atheris."""
+    """In its own process, under Atheris."""
     out.mkdir(parents=True, exist_ok=True)
     log = out / "log.txt"
     command = (sys.executable, "-m", "tests.fuzz.guided", name, "--inputs", str(inputs))

@@ -6,8 +6,9 @@ from random import Random
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.agent import Agent, Identity
+from nodes.core.agent import Agent
 from nodes.protocol import messages as words
+from nodes.protocol.messages import PROTOCOL, Deployed, Missing, Stored, Welcome
 
 USAGE = ev.Usage(10**8, 10**8, 10**7, 1.0)
 
@@ -16,7 +17,7 @@ class AgentUnderFire:
     """`said` hands in a peer's event; what the core wants is done sooner or later."""
 
     def __init__(self, random: Random) -> None:
-        self.agent = Agent(Identity("n0", "0", "tcp://h:1", "e", "m", 4, 10**8))
+        self.agent = Agent(Welcome(PROTOCOL, "n0", "0", "tcp://h:1", "e", "m", 4, 10**8))
         self.now_s = 0.0
         self.fired = 0
         self.bugs: list[str] = []
@@ -59,13 +60,13 @@ class AgentUnderFire:
                     if name == gone and isinstance(name, bytes):
                         self._names[who] = name + b"+"
             case act.LookUp(peer, digests):
-                self._due.append(ev.LookedUp(peer, digests))
+                self._due.append(ev.Answered(peer, Missing(digests)))
             case act.WriteChunk(peer, put):
-                self._due.append(ev.ChunkWritten(peer, put.blob.digest, put.offset_bytes, True))
+                self._due.append(ev.Answered(peer, Stored(put.blob.digest, put.offset_bytes, True)))
             case act.LoadPhases(deployment):
                 self._deployment = deployment
                 seconds = tuple(0.1 for _ in deployment.phases)
-                self._due.append(ev.Loaded(deployment.epoch, seconds, 10**8))
+                self._due.append(Deployed(deployment.epoch, seconds, 10**8))
             case act.Fire(epoch, phase, frame):
                 assert self._deployment is not None
                 self.fired += 1
@@ -77,7 +78,7 @@ class AgentUnderFire:
                 }
                 self._due.append(ev.FiringEnded(epoch, phase, frame, outputs, 0.1, encoded=encoded))
             case act.Unload(epoch):
-                dropped = ev.FiringEnded | ev.Loaded
+                dropped = ev.FiringEnded | Deployed
                 self._due = [event for event in self._due if not isinstance(event, dropped)]
                 self._due.append(ev.Unloaded(epoch))
             case act.Measure(purpose):

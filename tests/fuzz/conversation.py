@@ -9,17 +9,15 @@ from nodes.protocol import codec
 from nodes.protocol import messages as words
 from nodes.protocol.errors import RemoteProtocolError
 from tests.fuzz.agent_shell import AgentUnderFire
-from tests.fuzz.good import ENCODED, FLOW
+from tests.fuzz.good import DEPLOYMENT, ENCODED, EPOCH
 from tests.fuzz.mutation import mutated_map
-from tests.nodes.simulation import EPOCH
 
 EVENTS = 30
 
 _LAUNCHER = tuple(
     codec.encode(message)
     for message in (
-        words.Hello(words.PROTOCOL, "s", 60.0), words.Deploy(FLOW.deployments()["n0"]),
-        words.Start(EPOCH),
+        words.Hello(words.PROTOCOL, "s", 60.0), words.Deploy(DEPLOYMENT), words.Start(EPOCH),
         words.GetStats(), words.Stop(EPOCH), words.Bye(),
     )
 )  # fmt: skip

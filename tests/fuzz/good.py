@@ -9,9 +9,34 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nodes.protocol import codec
 from nodes.protocol import messages as words
-from tests.nodes.simulation import EPOCH, GRAPH, Dataflow
 
-FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2, 2, 2))
+EPOCH = 7
+GRAPH = words.BlobInfo("a" * 64, 1)
+
+
+def _channel(
+    number: int, tensor: str, source: str, target: str, *, made: int | None, read: int | None
+) -> words.ChannelSpec:
+    targets = () if read is None else (read,)
+    return words.ChannelSpec(number, tensor, "float32", (2,), source, made, target, targets, 2)
+
+
+DEPLOYMENT = words.Deployment(
+    EPOCH, "n0", "pipelined",
+    (
+        words.PhaseSpec("p0", GRAPH, None, ("x",), ("t0",)),
+        words.PhaseSpec("p2", GRAPH, None, ("t1",), ("t2",)),
+    ),
+    (
+        _channel(0, "x", words.HOST, "n0", made=None, read=0),
+        _channel(1, "t0", "n0", "n1", made=0, read=0),
+        _channel(2, "t1", "n1", "n0", made=0, read=1),
+        _channel(3, "t2", "n0", words.HOST, made=1, read=None),
+    ),
+    (words.PeerSpec("n1", "tcp://n1:1"),),
+)  # fmt: skip
+"""The first and the last phase of three, of which another node has the second."""
+
 _STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,), 4.5)
 
 OPTIONS = (words.OptionOffer("o", ("v",)), words.OptionOffer("p", (), 1.0, 2.0, True))
@@ -19,7 +44,7 @@ OFFERS = (words.EngineOffer("e", "", (words.DeviceOffer("gpu:1", ("fp16",)),), O
 
 MESSAGES: tuple[words.Message, ...] = (
     words.Hello(words.PROTOCOL, "s", 5.0), words.Query(("a" * 64,)), words.Put(GRAPH, 0, b"x"),
-    words.Deploy(FLOW.deployments()["n0"]), words.Start(EPOCH), words.Stop(EPOCH),
+    words.Deploy(DEPLOYMENT), words.Start(EPOCH), words.Stop(EPOCH),
     words.GetStats(), words.Ping(), words.Bye(), words.Shutdown(),
     words.Welcome(1, "n0", "0", "tcp://h:1", "e", "m", 4, 10**8, (), None, OFFERS),
     words.Refused("no", 1),

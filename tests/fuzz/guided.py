@@ -66,7 +66,7 @@ class Feed:
         if self._count == self._inputs:
             self._tell()
             sys.stderr.flush()
-            os._exit(0)  # libFuzzer would go on
+            os._exit(0)  # libFuzzer would continue
 
     def _keep(self, data: bytes, error: Exception) -> None:
         frames = traceback.extract_tb(error.__traceback__)

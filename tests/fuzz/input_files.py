@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cnn.network import Layer, Network, Tensor
-from launcher.config.cluster import InputConfig
+from launcher.config.network import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.frames import open_inputs
 from tests.fuzz.mutation import mutated
@@ -163,7 +163,7 @@ def changed_array(seeds: Sequence[bytes], random: Random) -> bytes:
 
 
 def changed_archive(seeds: Sequence[bytes], random: Random) -> bytes:
-    """Bytes changed anywhere, or an archive made anew of a changed array."""
+    """Bytes changed anywhere, or an archive made again of a changed array."""
     if random.random() < 0.5:
         return mutated(seeds, random)
     file = io.BytesIO()

@@ -31,12 +31,12 @@ import grpc
 from tritonclient.grpc import service_pb2
 
 from benchmarks.report import Figure, print_json, report
-from benchmarks.serving.asking import KINDS, Asked, ask_all
 from benchmarks.serving.attackers import frame
+from benchmarks.serving.clients import KINDS, Asked
 from benchmarks.serving.server import Serving
-from launcher.serve.messages import METHODS, SERVICE, STREAM, field
+from launcher.serve.over_grpc.messages import METHODS, SERVICE, STREAM, field
 from tests.fuzz.mutation import mutated, mutated_text
-from tests.serve.server import expected, images
+from tests.serve.server import ask_all, expected, images
 
 WAIT_S = 30.0
 """A request that is not answered within this time is a finding."""
@@ -210,7 +210,7 @@ class Attack:
         return str(status), headers.get("connection") == "close"
 
     async def _once(self, address: tuple[str, str], data: bytes) -> str:
-        """Bytes on a connection of their own, of which this end is closed at once."""
+        """Bytes on their own connection, of which this end is closed at once."""
         reader, writer = await self._connect(address)
         try:
             writer.write(data)
@@ -391,8 +391,8 @@ async def run(serving: Serving, requests: int, seed: int) -> Outcome:
     is_over = True
     for kind, slowest_s in zip(KINDS, await asyncio.gather(*honest), strict=True):
         asked = outcome.honest[kind]
-        if asked.wrong or asked.refusals or asked.others:
-            outcome.findings.append(f"honest client, {kind}: {asked}")
+        if asked.wrong or asked.refusals or asked.errors:
+            outcome.findings.append(f"honest client, {kind}: {asked.wrong} wrong, {asked.errors}")
         if slowest_s > LATE_S * len(frames):
             outcome.findings.append(f"honest client, {kind}: {slowest_s:.0f} s for 20 answers")
     await attack.close()
@@ -410,7 +410,7 @@ def attacked(requests: int, seed: int, log: Path) -> tuple[Outcome, float]:
             asyncio.run(run(serving, requests // 5, seed + requests))
             log_bytes = log.stat().st_size
             before = _status_bytes(serving, "VmRSS")
-            Path(f"/proc/{serving.process.pid}/clear_refs").write_text("5")  # the peak begins anew
+            Path(f"/proc/{serving.process.pid}/clear_refs").write_text("5")  # the peak begins again
             outcome = asyncio.run(run(serving, requests, seed))
             grown = (_status_bytes(serving, "VmRSS") - before) / 1e6
             if (peak := _status_bytes(serving, "VmHWM") - before) > GROWN_BYTES:
@@ -439,7 +439,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         outcome, grown = attacked(options.requests, options.seed, Path(folder) / "log")
-    honest = sum(asked.answers for asked in outcome.honest.values())
+    honest = sum(len(asked.answers) for asked in outcome.honest.values())
     figures = [
         Figure("bad requests and connections", outcome.sent.total(), at_least=options.requests),
         Figure("findings", len(outcome.findings), at_most=0),

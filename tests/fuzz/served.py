@@ -11,13 +11,17 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from google.protobuf.message_factory import GetMessageClass
 
-from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
-from launcher.serve.messages import METHODS, STREAMED
+from launcher.serve.over_grpc import form as grpc_form
+from launcher.serve.over_grpc.messages import _POOL, METHODS, SERVICE, STREAM
+from launcher.serve.over_http import form as http_form
 from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
-from launcher.streaming.live_cluster import TensorInfo
+from launcher.streaming.live_model import TensorInfo
 from tests.fuzz.mutation import mutated, mutated_text
+
+STREAMED = GetMessageClass(_POOL.FindServiceByName(SERVICE).FindMethodByName(STREAM).output_type)
 
 FRAME: dict[str, np.ndarray[Any, Any]] = {
     "image": np.linspace(0, 1, 12, dtype=np.float32).reshape(1, 3, 4),
@@ -51,9 +55,10 @@ def read_grpc(data: bytes) -> bool:
             grpc_form.answer(method, data[1:], MODELS, "0", is_ready=True)
             return True
         given = grpc_form.parse_infer(data[1:])
-        call = grpc_form.read_infer(given, MODELS.find(given.model, given.version))
+        model = MODELS.find(given.model, given.version)
+        call = grpc_form.read_infer(given, model)
         _check(call.inputs)
-        METHODS[method][1].FromString(grpc_form.write_infer(call, call.inputs))
+        METHODS[method][1].FromString(grpc_form.write_infer(call, model, call.inputs))
     except RequestError as error:
         _is_good_sentence(error)
         if method == "ModelInfer":

@@ -16,7 +16,7 @@ import numpy as np
 from cnn.network import Tensor
 from launcher.config.task import HeadName, TaskConfig, TaskKind
 from launcher.errors import BadInputError, RunFailedError
-from launcher.inputs.placement import ImagePlacement
+from launcher.inputs.fitting import ImagePlacement
 from launcher.tasks.metadata import LONGEST_NAME, MOST_CLASSES, model_facts
 from launcher.tasks.recognition import Recognition
 from tests.fuzz.input_files import is_good_sentence

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.errors import CnnError
@@ -36,8 +36,6 @@ NAMES = st.one_of(
     st.text(max_size=20),
 )
 """Names of files that nobody should be led by."""
-
-in_one_place = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +73,6 @@ def test_a_path_that_leaves_is_noticed(place: Path) -> None:
 
 
 @given(location=NAMES)
-@in_one_place
 def test_of_the_model_files_of_an_agent(place: Path, location: str) -> None:
     path = model(place, location)
     for look_through in (inspect, check_optimised):
@@ -88,7 +85,6 @@ def test_of_the_model_files_of_an_agent(place: Path, location: str) -> None:
 
 
 @given(location=NAMES)
-@in_one_place
 def test_of_the_external_weights_of_the_launcher(place: Path, location: str) -> None:
     path = model(place, location)
     with kept_inside(place):
@@ -103,7 +99,6 @@ def test_of_the_external_weights_of_the_launcher(place: Path, location: str) -> 
     name=NAMES,
     key=st.sampled_from(["model", "model_digest", "strategy", "explanation", "assignment"]),
 )
-@in_one_place
 def test_of_a_saved_plan(place: Path, name: str, key: str) -> None:
     """Models and nodes that it names are compared with those that are there, never opened."""
     data = json.loads(PLANS[0])
@@ -117,7 +112,6 @@ def test_of_a_saved_plan(place: Path, name: str, key: str) -> None:
 
 
 @given(digest=NAMES, content=st.binary(max_size=9))
-@in_one_place
 def test_of_the_digests_of_blobs(
     tmp_path_factory: pytest.TempPathFactory, digest: str, content: bytes
 ) -> None:

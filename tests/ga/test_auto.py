@@ -15,7 +15,7 @@ from ga.ranking import ranking
 from ga.runs.search import RunEffort
 from ga.runs.strategy import Runs
 from ga.vertical import Effort, Vertical
-from partition.devices import Device
+from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.plan import Plan
@@ -167,6 +167,19 @@ def test_devices_that_share_a_core_are_told_to_be_no_faster() -> None:
     solution = Auto((Sequential(), QUICK)).solve(Problem(network, shared))
     assert len(set(solution.assignment.values())) == 3
     assert "one device alone, d0, would do" in solution.explanation
+
+
+@pytest.mark.parametrize(
+    ("last", "used"), [(MB, {"fast"}), (200 * MB, {"fast", "slow"})], ids=["little", "much"]
+)
+def test_a_far_slower_device_takes_part_only_if_that_saves_memory(
+    last: int, used: set[str]
+) -> None:
+    devices = (Device("fast"), slower(Device("slow"), 10.0))
+    network = chain(*[10**9] * 9, 2 * 10**8, weights=[20 * MB] * 9 + [last])
+    solution = Auto((Sequential(), QUICK)).solve(Problem(network, devices))
+    assert set(solution.assignment.values()) == used
+    assert ("one device alone, fast, does" in solution.explanation) == (used == {"fast"})
 
 
 @pytest.mark.parametrize("objective", ["latency", "energy", "memory"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from ga import nsga
 from ga.paper import Evolution, PaperParameters, VerticalPaper, evolve
 from ga.vertical import Effort, Vertical
 from partition.errors import PartitionError
-from partition.strategies.base import Problem
+from partition.pricing.memory_budget import START_UP_BYTES
+from partition.strategies.base import Problem, SearchProgress, Solution
 from tests.partition.networks import residual
 from tests.partition.strategy_contract import equal
 
@@ -34,7 +36,7 @@ def same(one: Evolution, other: Evolution) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(st.integers(0, 24), st.integers(0, 24))
 def test_an_evolution_that_continues_is_the_one_that_never_stopped(
     tmp_path_factory: pytest.TempPathFactory, first: int, more: int
@@ -100,6 +102,48 @@ def test_an_operator_that_a_user_registers_replaces_ours_and_cannot_move_pins(
     ).solve(problem)
     assert called
     assert solution.assignment[pinned] == "d4"
+
+
+def front(generations: int, checkpoint: Path | None = None, problem: Problem = PROBLEM) -> Solution:
+    effort = Effort(nsga.Parameters(16, generations), chains=8, most_steps=10, least_steps=5)
+    return Vertical(effort=effort, checkpoint=checkpoint).solve(problem)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 24), st.integers(0, 24))
+def test_an_nsga_ii_that_continues_is_the_one_that_never_stopped(
+    tmp_path_factory: pytest.TempPathFactory, first: int, more: int
+) -> None:
+    checkpoint = tmp_path_factory.mktemp("evolution") / "kept.npz"
+    assert front(first, checkpoint) == front(first)
+    assert front(first + more, checkpoint) == front(first + more)
+
+
+def test_an_interrupted_nsga_ii_continues_from_the_last_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "kept.npz"
+
+    def interrupt(progress: SearchProgress) -> None:
+        if progress.done == 17:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        front(30, checkpoint, replace(PROBLEM, on_progress=interrupt))
+    seen: list[int] = []
+    watched = replace(PROBLEM, on_progress=lambda progress: seen.append(progress.done))
+    assert front(30, checkpoint, watched) == front(30)
+    assert seen[:20] == [*range(11, 31)]
+    with pytest.raises(PartitionError, match=r"kept\.npz: is a checkpoint of another search"):
+        front(30, checkpoint, replace(PROBLEM, seed=PROBLEM.seed + 1))
+
+
+def test_without_spare_frames_nsga_ii_begins_again_and_keeps_nothing(tmp_path: Path) -> None:
+    tight = tuple(replace(device, memory_bytes=START_UP_BYTES) for device in PROBLEM.devices)
+    weights = {name: replace(w, shape=(10**8,)) for name, w in PROBLEM.network.weights.items()}
+    network = replace(PROBLEM.network, weights=weights)
+    problem = replace(PROBLEM, network=network, devices=tight)
+    found = front(12, tmp_path / "kept.npz", problem)
+    assert "no solution was found that fits" in found.explanation
+    assert found == front(12, None, problem)
 
 
 def test_the_hypervolume_of_the_front_never_shrinks_much_and_grows() -> None:

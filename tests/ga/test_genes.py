@@ -22,7 +22,7 @@ MODELS = Path(__file__).parents[1] / "fixtures" / "models"
 
 
 @given(networks(), device_sets(), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_genes_cost_what_their_layers_cost(
     network: Network, devices: tuple[Device, ...], seed: int
 ) -> None:

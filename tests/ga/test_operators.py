@@ -99,7 +99,6 @@ def with_fitness(values: list[tuple[float, float]]) -> list[Any]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=9), seeds)
-@settings(deadline=None)  # the first call imports DEAP
 def test_a_long_tournament_is_won_by_what_is_best_feasible_first(
     values: list[tuple[float, float]], seed: int
 ) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ga import local_search, nsga
@@ -193,7 +193,6 @@ def test_descent_ends_where_no_move_or_exchange_is_better() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=12))
-@settings(deadline=None)  # the first call imports DEAP
 def test_a_front_keeps_one_of_everything_that_nothing_dominates(points: list[list[int]]) -> None:
     problem = Problem(chain(1, 1), equal(len(points)))
     rows = np.arange(len(points))[:, None].repeat(2, axis=1)

@@ -43,7 +43,7 @@ def check(states: np.ndarray, rows: UnitRows) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(1, 20))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_moves_lose_no_grain_and_leave_pins_alone(seed: int, steps: int) -> None:
     _, _, rows = squeezenet()
     rng = np.random.default_rng(seed)
@@ -86,7 +86,7 @@ def test_each_device_with_work_has_a_run() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_whole_units_are_priced_exactly(seed: int) -> None:
     model, problem, rows = squeezenet()
     rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_whole_units_are_priced_exactly(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_split_units_are_priced_nearly(seed: int) -> None:
     model, problem, rows = squeezenet()
     rng = np.random.default_rng(seed)

@@ -107,7 +107,7 @@ def test_measured_times_make_another_study(tmp_path: Path) -> None:
     measured = replace(SMALL, layer_s=SMALL.costs.layer_s * 2)
     run(sweep_in(tmp_path, measured), 1, 0, ignore)
     run(sweep_in(tmp_path, measured), 1, 0, ignore)
-    with pytest.raises(PartitionError, match="not the same times, so that"):
+    with pytest.raises(PartitionError, match="not the same times, so its values"):
         run(sweep_in(tmp_path), 1, 0, ignore)
 
 
@@ -385,7 +385,7 @@ class Suspended(Hopeless):
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_a_process_that_was_taken_for_dead_goes_on_with_the_next_trial(
+def test_a_process_that_was_believed_dead_continues_with_the_next_trial(
     tmp_path: Path, repeats: int
 ) -> None:
     url = storage_url(str(tmp_path / "sweep.db"))

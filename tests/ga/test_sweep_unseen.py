@@ -49,7 +49,7 @@ def test_better_parameters_hold_and_worse_ones_do_not() -> None:
     assert not compare(sweep(), GOOD, POOR, 3, lambda _done, _total: None).holds
 
 
-def test_the_same_parameters_are_no_gain() -> None:
+def test_the_same_parameters_are_not_a_gain() -> None:
     same = compare(sweep(), POOR, POOR, 3, lambda _done, _total: None)
     assert (same.means, same.errors, same.holds) == ((1.0,), (0.0,), False)
 

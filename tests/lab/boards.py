@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab import Lab
+from benchmarks.lab.programs import programs
 
-SPIN = "while True: pass"
+SPIN = """
+print("ready", flush=True)
+while True:
+    pass
+"""
 SINK = """
 import socket, sys
 with socket.create_server((sys.argv[1], 7000)) as server:
@@ -39,16 +44,9 @@ TRIES = 20
 
 @contextmanager
 def program(lab: Lab, device: str, text: str) -> Iterator[None]:
-    """A Python program on a board, in its slice; `ready` on its standard output is waited for."""
-    argv = (sys.executable, "-c", text, lab.place(device).host)
-    with lab.popen(device, argv, compute=True, stdout=subprocess.PIPE, stderr=2) as process:
-        try:
-            if "ready" in text:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "ready\n"
-            yield
-        finally:
-            process.kill()
+    """A Python program on a board, in its slice, once it says `ready`."""
+    with programs(lab, {device: (sys.executable, "-c", text, lab.place(device).host)}):
+        yield
 
 
 def comes_to(wanted: float, look: Callable[[], float | None]) -> None:
@@ -87,7 +85,6 @@ def _rate(lab: Lab, device: str, way: int, go_on: Callable[[], None]) -> float:
 
 def _link(lab: Lab, device: str) -> tuple[int, int]:
     seen = lab.status(over_s=0.0)[device].link
-    assert seen is not None
     return seen.received_bytes, seen.sent_bytes
 
 

@@ -47,7 +47,7 @@ lines = st.fixed_dictionaries(
 
 @st.composite
 def configs(draw: st.DrawFn) -> LabConfig:
-    """Any laboratory whose boards have names of their own."""
+    """Any laboratory whose boards have their own names."""
     drawn = draw(st.lists(lines, min_size=1, max_size=5))
     for number, line in enumerate(drawn):
         if "name" in line:
@@ -56,7 +56,6 @@ def configs(draw: st.DrawFn) -> LabConfig:
         {
             "name": draw(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True)),
             "devices": tuple(drawn),
-            "launcher_link": draw(st.none() | st.floats(1e3, 1e10)),
             "undisturbed": draw(st.booleans()),
         }
     )

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.lab import config
 from benchmarks.lab.cluster_file import cluster, text
-from benchmarks.lab.config import LabConfig, Slice, slices
+from benchmarks.lab.config import DeviceConfig, LabConfig, boards
 from launcher.config.load import load_cluster
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
@@ -24,7 +24,7 @@ def read(written: str) -> LabConfig:
 
 
 def test_each_board_is_a_line_and_takes_the_rest_from_the_defaults() -> None:
-    found = slices(
+    found = boards(
         read(
             """
             defaults: {board: cpu, cpu: 0.3, memory: 1GB, link: 1Gbit/s}
@@ -38,16 +38,16 @@ def test_each_board_is_a_line_and_takes_the_rest_from_the_defaults() -> None:
     usual = {"board": "cpu", "cpu": 0.3, "memory": 10**9, "link": 125e6, "disk": None}
     pair = {**usual, "board": "accelerator", "memory": 64 << 20, "disk": 32 * 10**6}
     assert found == (
-        Slice(name="node1", **usual),
-        Slice(name="node2", **usual),
-        Slice(name="slow", **{**usual, "cpu": 0.1, "link": 12.5e6}),
-        Slice(name="pair1", **pair),
-        Slice(name="pair2", **pair),
+        DeviceConfig(name="node1", **usual),
+        DeviceConfig(name="node2", **usual),
+        DeviceConfig(name="slow", **{**usual, "cpu": 0.1, "link": 12.5e6}),
+        DeviceConfig(name="pair1", **pair),
+        DeviceConfig(name="pair2", **pair),
     )
 
 
 def test_a_number_of_devices_is_so_many_by_the_defaults() -> None:
-    found = slices(read("devices: 3"))
+    found = boards(read("devices: 3"))
     assert [one.name for one in found] == ["node1", "node2", "node3"]
     assert {one.board for one in found} == {"accelerator"}
     assert {(one.memory, one.link) for one in found} == {(None, None)}
@@ -82,22 +82,17 @@ def test_a_mistake_is_one_sentence_that_says_where(written: str, sentence: str) 
 
 def test_the_cluster_that_is_written_is_one_that_launch_reads(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
-    (tmp_path / "cats.png").write_bytes(b"")
-    (tmp_path / "classes.txt").write_text("cat\n")
     made = read(
-        """
-        devices: [{memory: 1GB, link: 100Mbit/s, cpu: 0.5}, {board: cpu}]
-        launcher_link: 10Mbit/s
-        cluster: {model: {path: net.onnx, name: cats}, input: ['*.png'], labels: classes.txt}
+        f"""
+        devices: [{{memory: 1GB, link: 100Mbit/s, cpu: 0.5}}, {{board: cpu}}]
+        cluster: {{model: {{path: {tmp_path / "net.onnx"}, name: cats}}}}
         """
     )
     file = tmp_path / "elsewhere" / "cluster.yaml"
     file.parent.mkdir()
-    file.write_text(text(layout(made, tmp_path), tmp_path))
+    file.write_text(text(layout(made, tmp_path)))
     found = load_cluster(file)
     assert found.model == str(tmp_path / "net.onnx")
-    assert found.config.labels == str(tmp_path / "classes.txt")
-    assert found.config.launcher_link == 1.25e6
     one, two = found.config.nodes
     assert (one.address, one.memory, one.link) == ("tcp://10.78.9.1:5500", 10**9, 12.5e6)
     assert (one.accelerator, two.accelerator) == (True, False)
@@ -116,12 +111,12 @@ def test_the_cluster_that_is_written_is_one_that_launch_reads(tmp_path: Path) ->
 def test_what_launch_would_not_take_is_refused(given: str, sentence: str, tmp_path: Path) -> None:
     made = read(f"devices: 1\ncluster: {given}")
     with pytest.raises(BadInputError, match=sentence):
-        cluster(layout(made, tmp_path), tmp_path)
+        cluster(layout(made, tmp_path))
 
 
 def test_the_example_and_those_in_the_document_are_valid() -> None:
-    assert len(slices(config.load(EXAMPLE))) == 4
+    assert len(boards(config.load(EXAMPLE))) == 4
     shown = markdown.blocks(DOCUMENT, "yml")
     assert shown
     for written in shown:
-        assert slices(read(written))
+        assert boards(read(written))

@@ -51,8 +51,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.skip(f"boards cannot be emulated here: {'; '.join(missing)}")
     folder = tmp_path_factory.mktemp("lab")
     write_network(folder / "small.onnx")
-    cluster = {"model": "small.onnx", "strategy": "sequential-count", "frames": 16}
-    with Lab(CONFIG.model_copy(update={"cluster": cluster}), files=folder) as made:
+    model = str(folder / "small.onnx")
+    cluster = {"model": model, "strategy": "sequential-count", "frames": 16}
+    with Lab(CONFIG.model_copy(update={"cluster": cluster})) as made:
         yield made
     assert left_of(NAME) == set()
 
@@ -72,8 +73,6 @@ def test_launch_runs_on_it_and_agrees_with_the_whole_model(lab: Lab) -> None:
     after = lab.status(0.0)
     for node in report.nodes:
         told, was, now = node.received_bytes, before[node.name].link, after[node.name].link
-        assert was is not None
-        assert now is not None
         assert now.received_bytes - was.received_bytes >= told > 0, "it came over the link"
 
 
@@ -94,29 +93,25 @@ def test_a_link_is_slow_until_it_is_restored(lab: Lab) -> None:
 
 @pytest.mark.parametrize("device", ["n0", "n1"], ids=["accelerator board", "CPU board"])
 def test_a_slice_is_its_quota_and_can_be_starved(lab: Lab, device: str) -> None:
-    lab.starve(device, 0.15)
     try:
         with program(lab, device, SPIN):
+            lab.starve(device, 0.15)
             comes_to(0.15, lambda: lab.status(0.5)[device].cpu_use)
             lab.starve(device, 0.05)
             comes_to(0.05, lambda: lab.status(0.5)[device].cpu_use)
     finally:
         lab.restore(device)
-    seen = lab.status(0.0)[device].used
-    assert seen is not None
-    assert seen.cpu_quota == 0.5
+    assert lab.status(0.0)[device].used.cpu_quota == 0.5
 
 
 def test_on_an_accelerator_board_only_the_executor_is_in_the_slice(lab: Lab) -> None:
     before = lab.status(0.0)["n0"].used
-    assert before is not None
     with lab.popen("n0", (sys.executable, "-c", SPIN)) as busy:
         try:
             comes_to(1.0, lambda: lab.status(0.5)["n0"].other_cpu_use)
         finally:
             busy.kill()
     after = lab.status(0.0)["n0"].used
-    assert after is not None
     in_slice_s, beside_s = (
         after.slice_cpu_s - before.slice_cpu_s,
         after.other_cpu_s - before.other_cpu_s,
@@ -124,26 +119,24 @@ def test_on_an_accelerator_board_only_the_executor_is_in_the_slice(lab: Lab) -> 
     assert in_slice_s < 0.1 * beside_s
 
 
-def test_whoever_exceeds_the_memory_is_killed_and_the_agent_is_not(lab: Lab) -> None:
+def test_a_process_that_exceeds_the_memory_is_killed_and_the_agent_is_not(lab: Lab) -> None:
     eater = lab.popen("n0", (sys.executable, "-c", "bytearray(300_000_000)"))
     assert eater.wait(60) == -9
     seen = lab.status(0.0)["n0"]
     assert seen.alive
-    assert seen.used is not None
     assert seen.used.oom_kills == 1
     assert 199e6 < seen.used.memory_peak_bytes <= 200e6
 
 
-def test_a_paused_board_stands_still(lab: Lab) -> None:
+def test_a_paused_board_does_nothing(lab: Lab) -> None:
     with program(lab, "n0", SPIN):
         lab.pause("n0")
         try:
             seen = lab.status(0.3)["n0"]
         finally:
             lab.resume("n0")
-        assert seen.used is not None
-        assert seen.used.frozen
-        assert seen.cpu_use == 0.0
+        assert seen.stopped
+        assert seen.cpu_use < 0.001  # its threads stop one after the other
         comes_to(0.5, lambda: lab.status(0.5)["n0"].cpu_use)
 
 
@@ -156,9 +149,7 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
     nodes = cluster.nodes(lab.addresses, Access(insecure=True))
     with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://.* was lost"):
         cluster.run(RandomFrames(10**6), take, options, nodes=nodes)
-    seen = lab.status(0.0)["n1"].link
-    assert seen is not None
-    assert not seen.up
+    assert not lab.status(0.0)["n1"].link.up
     lab.restore("n1")
     lab.kill("n1")  # it may still hold the lease of the launcher that it does not hear
     assert not lab.status(0.0)["n1"].alive
@@ -168,10 +159,10 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
     cluster.check(taken.outputs, 5)
 
 
-def test_all_agents_start_anew_while_another_program_on_a_board_stays(lab: Lab) -> None:
+def test_all_agents_restart_while_another_program_on_a_board_continues(lab: Lab) -> None:
     before = {device.name: set(device.processes) for device in lab.status(0.0).devices}
     argv = (sys.executable, "-c", "import time; time.sleep(600)")
-    with lab.popen("n0", argv, compute=True) as stays:
+    with lab.popen("n0", argv) as stays:
         lab.renew(keep={stays.pid})
         after = {device.name: set(device.processes) for device in lab.status(0.0).devices}
         stays.kill()
@@ -180,7 +171,7 @@ def test_all_agents_start_anew_while_another_program_on_a_board_stays(lab: Lab) 
     assert not any(after[name] & before[name] for name in before)
 
 
-def test_a_full_disk_is_told_of_and_holds_again_once_it_is_free(lab: Lab, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_holds_again_once_it_is_free(lab: Lab, tmp_path: Path) -> None:
     other = make_cluster(tmp_path, 3, layers=9)  # of which the boards have no subnets yet
     nodes = other.nodes(lab.addresses, Access(insecure=True))
     assert lab.fill_disk("n2") > 20_000_000

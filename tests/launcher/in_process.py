@@ -21,7 +21,6 @@ from launcher.run.runtime import (
     Node,
     OnUpdate,
     PushedFrames,
-    PushedNetwork,
     Runner,
     RunOptions,
     RunResult,
@@ -67,13 +66,12 @@ class InProcess:
         plan: Plan,
         nodes: tuple[Node, ...],
         subnets: Mapping[str, SubnetFiles],
-        networks: Sequence[PushedNetwork],
+        networks: Sequence[PushedFrames],
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
         """Run a plan."""
-        (network,) = networks
-        frames, on_result = network.frames, network.on_result
+        (frames,) = networks
         self.options = options
         self.plans.append(plan)
         began_s = time.perf_counter()
@@ -101,7 +99,7 @@ class InProcess:
             self.keep(index, state)
             outputs = {name: tensors[name] for name in wanted}
             self.disturb(index, outputs)
-            on_result(index, outputs)
+            frames.took(index, outputs)
             received.append(time.perf_counter() - began_s)
             on_update(Update("streaming", index + 1, frames.count))
         used = {phase.device for phase in plan.phases}

@@ -1,6 +1,6 @@
 """Networks of every kind of number that people run, with seeded weights.
 
-A small residual network with a head of its own for each task, and its float16 and int8 forms. Its
+A small residual network with its own head for each task, and its float16 and int8 forms. Its
 weights are drawn so that activations neither vanish nor grow (He et al. 2015).
 """
 

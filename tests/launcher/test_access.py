@@ -18,6 +18,7 @@ from launcher.run.runtime import Node
 from nodes.net.curve import public_of
 from nodes.net.keys import CONTROL, DATA, KeyFolder
 from nodes.protocol.messages import HOST
+from tests.launcher.launches import ended
 
 HERE, ELSEWHERE = "tcp://127.0.0.1:5500", "tcp://192.0.2.7:5500"
 
@@ -158,39 +159,27 @@ def test_a_launch_goes_by_the_keys_as_they_were_when_it_began(tmp_path: Path, ke
 # ---------------------------------------------------------------- cluster.yaml and the command
 
 
-def test_keys_are_beside_the_file_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_keys_are_next_to_the_file_unless_it_says_otherwise(tmp_path: Path) -> None:
     assert load_cluster(write_cluster(tmp_path)).access == Access(tmp_path / "keys")
     named = load_cluster(write_cluster(tmp_path, "keys: ../k\n")).access
     assert named == Access(tmp_path / "../k", is_named=True)
 
 
-def test_insecure_and_keys_contradict_each_other(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"insecure.*contradicts `keys`"):
-        load_cluster(write_cluster(tmp_path, "keys: k\ninsecure: true\n"))
-
-
-def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    said = capsys.readouterr()
-    return int(end.value.code or 0), said.out, said.err
-
-
 def test_make_keys_as_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write_cluster(tmp_path))
-    code, out, _ = ended(capsys, path, "--make-keys")
+    code, out, _ = ended(main, capsys, path, "--make-keys")
     assert code == 0
     assert f"rsync -a --delete {tmp_path}/keys/a/ 192.0.2.7:" in out
-    code, out, _ = ended(capsys, path, "--make-keys", "--json")
+    code, out, _ = ended(main, capsys, path, "--make-keys", "--json")
     assert (code, json.loads(out)["made"]) == (0, [])
     assert json.loads(out)["kept"] == [LAUNCHER, "a"]
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(
+def test_a_folder_that_cannot_be_written_is_reported_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "keys").write_text("a file")
-    code, out, err = ended(capsys, str(write_cluster(tmp_path)), "--make-keys")
+    code, out, err = ended(main, capsys, str(write_cluster(tmp_path)), "--make-keys")
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert str(tmp_path / "keys") in err
@@ -199,7 +188,7 @@ def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(
 def test_launch_refuses_before_it_searches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = ended(capsys, str(write_cluster(tmp_path)))
+    code, _, err = ended(main, capsys, str(write_cluster(tmp_path)))
     assert code == 2
     assert "there are no keys in" in err.splitlines()[-1]
     assert "searching" not in err

@@ -59,7 +59,7 @@ def test_an_unknown_host_name_is_called_so(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "launcher.commands.launch", str(tmp_path / "cluster.yaml"))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (1, 2)
-    assert "the name 'no_such_board.invalid' of its host is not known" in done.stderr, done.stderr
+    assert "its host name 'no_such_board.invalid' cannot be resolved" in done.stderr, done.stderr
 
 
 def test_the_last_port_leaves_none_for_data(tmp_path: Path) -> None:

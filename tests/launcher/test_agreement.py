@@ -51,7 +51,7 @@ def test_the_worst_frame_and_output_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_passes_only_where_the_whole_model_has_it(
+def test_nan_and_infinity_pass_only_where_the_whole_model_has_them(
     tmp_path: Path, bad: float
 ) -> None:
     assert agreement(tmp_path / "first", [(0, [1, bad])], [1, 2]) == math.inf
@@ -82,7 +82,7 @@ def test_next_to_nothing_is_compared_absolutely(tmp_path: Path) -> None:
         st.lists(st.floats(-10, 10, width=32), min_size=3, max_size=3), min_size=1, max_size=4
     ),
 )
-def test_no_frame_is_further_off_than_the_error_that_is_told(
+def test_no_frame_is_further_off_than_the_error_that_is_reported(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[float], repeats: list[list[float]]
 ) -> None:
     folder = tmp_path_factory.mktemp("first")
@@ -99,4 +99,4 @@ def test_a_reference_that_fails_is_a_sentence(tmp_path: Path) -> None:
     model.write_text("no model")
     frame = {"x": np.zeros(1, np.float32)}
     with pytest.raises(RunFailedError, match=r"the whole model could not be run .*--no-verify"):
-        list(reference_results(model, 1, lambda _: frame, tmp_path, lambda _: None))
+        list(reference_results(model, ["y"], 1, lambda _: frame, tmp_path, lambda _: None))

@@ -24,7 +24,7 @@ from onnx import helper
 import csdf_edge
 from cnn.network import Tensor
 from csdf_edge import LiveCluster
-from launcher.config.cluster import InputConfig
+from launcher.config.network import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.arrays import LastArchive, open_arrays, read_arrays
 from launcher.inputs.fitting import fit, image_format
@@ -32,9 +32,8 @@ from launcher.inputs.frames import frames_digest
 from launcher.run.tensors import as_tensor
 from launcher.serve.tensors import from_bytes, to_bytes
 from launcher.sources.stdin import PipeSource
-from launcher.streaming.live_cluster import TensorInfo
-from launcher.streaming.submitting import submit_to
-from nodes.executors.onnx import reference
+from launcher.streaming.live_model import TensorInfo
+from tests.nodes.executors.whole import run_whole
 
 DTYPES = (
     "bool",
@@ -164,7 +163,9 @@ masked = np.ma.masked_array(np.zeros(SHAPE, "f4"), np.eye(2, 3))
         ([[1, 2, 2]] * 2, "bool", "numbers that bool cannot represent"),
     ],
 )
-def test_what_is_no_tensor_is_refused_in_one_sentence(value: object, dtype: str, why: str) -> None:
+def test_anything_but_a_tensor_is_refused_in_one_sentence(
+    value: object, dtype: str, why: str
+) -> None:
     with pytest.raises(BadInputError, match=f"^input 'x' .*{why}") as caught:
         as_tensor(value, "x", dtype, SHAPE)
     assert "\n" not in str(caught.value)
@@ -294,13 +295,12 @@ DOORS: dict[str, Door] = {
     "stream": lambda cluster, frame: next(iter(list(cluster.stream([frame])))),
     "infer_async": lambda cluster, frame: asyncio.run(cluster.infer_async(frame)),
     "stream_async": from_stream_async,
-    "a source": lambda cluster, frame: submit_to(cluster)(frame).result(WAIT_S),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)  # all layouts of all shapes are tried at `as_tensor`
 @given(frame=frames)
 def test_a_cluster_computes_the_same_from_any_byte_order_and_layout(
     cluster: LiveCluster, door: str, frame: dict[str, tuple[np.ndarray, ...]]
@@ -330,10 +330,8 @@ def test_the_reference_computes_the_same_from_any_byte_order(
     tmp_path_factory: pytest.TempPathFactory, frame: dict[str, tuple[np.ndarray, ...]]
 ) -> None:
     folder = tmp_path_factory.mktemp("reference")
-    (folder / "in").mkdir()
-    np.savez(folder / "in" / "0.npz", **{n: np.asarray(other) for n, (_, other) in frame.items()})
-    model = write_twice(folder / "twice.onnx")
-    reference.run(model, folder / "in", folder / "out", threads=1)
-    found = read_arrays(folder / "out" / "0.npz")
+    given = {name: np.asarray(other) for name, (_, other) in frame.items()}
+    made = tuple(f"{name}_2" for name in given)
+    found = run_whole(write_twice(folder / "twice.onnx"), given, made, folder)
     for name, (plain, _) in frame.items():
         same(found[f"{name}_2"], np.concatenate([plain, plain]))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -32,6 +30,7 @@ from partition.devices import Device
 from partition.measured.profiles import BatchTimes, NodeProfile
 from partition.plan import Plan
 from partition.planner import make_plan
+from tests.launcher.launches import in_json
 from tests.launcher.models import DIGITS, write_branches
 
 TEXT = "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\nframes: 10\n"
@@ -73,16 +72,6 @@ def profiled(folder: Path, curve: Callable[[int], float] | None = None) -> None:
 
 def gaining(frames: int) -> float:
     return FIXED_S + FRAME_S * frames
-
-
-def run(
-    command: Any, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, dict[str, Any]]:
-    with pytest.raises(SystemExit) as ended:
-        command([*arguments, "--json"])
-    code = ended.value.code
-    assert isinstance(code, int)
-    return code, json.loads(capsys.readouterr().out)
 
 
 # ---------------------------------------------------------------- the decision
@@ -171,7 +160,7 @@ def test_auto_plans_the_batch_that_the_curves_favour_and_says_why(
 ) -> None:
     profiled(folder, gaining)
     given = ("cluster.yaml", "--plan-only", "--profile", "profile.json", "--batch", "auto")
-    code, plan = run(launch, capsys, *given)
+    code, plan = in_json(launch, capsys, *given)
     assert code == 0, plan
     choice = plan["batch_choice"]
     assert plan["batch"] == choice["batch"] == 32
@@ -183,11 +172,11 @@ def test_auto_plans_the_batch_that_the_curves_favour_and_says_why(
     assert latencies == sorted(latencies)
     assert memory == sorted(memory)
     bound = f"{(latencies[2] + latencies[3]) / 2 * 1e3}ms"
-    code, plan = run(launch, capsys, *given, "--max-latency", bound)
+    code, plan = in_json(launch, capsys, *given, "--max-latency", bound)
     assert code == 0, plan
     assert plan["batch"] == 4
     solve = ("solve", "--cluster", "cluster.yaml", *given[2:])
-    code, solved = run(partition, capsys, *solve, "--max-latency", bound)
+    code, solved = in_json(partition, capsys, *solve, "--max-latency", bound)
     assert code == 0, solved
     assert solved["batch"] == solved["batch_choice"]["batch"] == 4
     assert solved["times"] == "measured"
@@ -198,7 +187,7 @@ def test_curves_without_a_gain_leave_single_frames(
 ) -> None:
     profiled(folder, lambda frames: 10.0 * frames)
     given = ("--plan-only", "--profile", "profile.json", "--batch", "auto")
-    code, plan = run(launch, capsys, "cluster.yaml", *given)
+    code, plan = in_json(launch, capsys, "cluster.yaml", *given)
     assert code == 0, plan
     assert plan["batch"] == 1
 
@@ -208,12 +197,12 @@ def test_a_plan_that_is_saved_has_the_number_that_was_chosen(
 ) -> None:
     profiled(folder, gaining)
     given = ("--profile", "profile.json", "--batch", "auto", "--plan-only", "--save", "plan")
-    assert run(launch, capsys, "cluster.yaml", *given)[0] == 0
+    assert in_json(launch, capsys, "cluster.yaml", *given)[0] == 0
     assert yaml.safe_load((folder / "plan" / "cluster.yaml").read_text())["batch"] == 32
-    code, plan = run(launch, capsys, "plan", "--plan-only")
+    code, plan = in_json(launch, capsys, "plan", "--plan-only")
     assert code == 0, plan
     assert plan["batch"] == 32
-    code, refused = run(launch, capsys, "plan", "--plan-only", "--batch", "8")
+    code, refused = in_json(launch, capsys, "plan", "--plan-only", "--batch", "8")
     assert code == 2
     assert "is a plan, which is for its own number of frames" in refused["error"]
 
@@ -225,11 +214,11 @@ def test_a_profile_of_single_frames_serves_a_given_batch_but_not_auto(
     given = ("cluster.yaml", "--plan-only", "--profile", "profile.json", "--batch")
     periods = {}
     for batch in ("1", "4"):
-        code, plan = run(launch, capsys, *given, batch)
+        code, plan = in_json(launch, capsys, *given, batch)
         assert code == 0, plan
         periods[batch] = plan["period_planned_s"]
     assert periods["4"] == pytest.approx(periods["1"], rel=0.1)
-    code, refused = run(launch, capsys, *given, "auto")
+    code, refused = in_json(launch, capsys, *given, "auto")
     assert code == 2
     assert "the profile has only single frames of a, b; measure them with" in refused["error"]
 
@@ -241,11 +230,9 @@ def test_auto_without_a_profile_says_what_to_measure(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "cluster.yaml").write_text(TEXT + "batch: auto\n")
-    code, refused = run(launch, capsys, "cluster.yaml", "--plan-only")
+    code, refused = in_json(launch, capsys, "cluster.yaml", "--plan-only")
     assert code == 2
-    assert (
-        "line 7, batch: auto goes by measured batches, and there is no profile" in refused["error"]
-    )
+    assert "line 7, batch: auto needs measured batches, but there is no profile" in refused["error"]
     assert "csdf-edge partition profile --batch auto" in refused["error"]
 
 
@@ -255,9 +242,9 @@ def test_a_latency_that_cannot_be_met_is_refused(
 ) -> None:
     profiled(folder, gaining)
     bound = ("--batch", batch, "--max-latency", "1ms", "--profile", "profile.json")
-    code, refused = run(launch, capsys, "cluster.yaml", "--plan-only", *bound)
+    code, refused = in_json(launch, capsys, "cluster.yaml", "--plan-only", *bound)
     assert code == 2
-    code, again = run(partition, capsys, "solve", "--cluster", "cluster.yaml", *bound)
+    code, again = in_json(partition, capsys, "solve", "--cluster", "cluster.yaml", *bound)
     assert code == 2
     for error in (refused["error"], again["error"]):
         assert "max_latency: " in error
@@ -279,18 +266,18 @@ def test_a_latency_that_cannot_be_met_is_refused(
 def test_options_that_are_wrong_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, sentence: str
 ) -> None:
-    code, refused = run(launch, capsys, "cluster.yaml", "--plan-only", option, value)
+    code, refused = in_json(launch, capsys, "cluster.yaml", "--plan-only", option, value)
     assert code == 2
     assert sentence in refused["error"]
     solve = ("solve", "branches.onnx", "--devices", "2", option, value)
-    assert run(partition, capsys, *solve)[0] == 2
+    assert in_json(partition, capsys, *solve)[0] == 2
 
 
 def test_equal_devices_have_no_measured_batches(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     solve = ("solve", "branches.onnx", "--devices", "2", "--batch", "auto")
-    code, refused = run(partition, capsys, *solve)
+    code, refused = in_json(partition, capsys, *solve)
     assert code == 2
     assert "--batch auto needs --cluster" in refused["error"]
 
@@ -308,16 +295,16 @@ def test_no_batch_is_measured_that_a_node_has_no_room_for() -> None:
 @pytest.mark.slow
 def test_measured_chosen_and_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cluster.yaml").write_text(TEXT + "batch: auto\nprofile: profile.json\n")
-    code, data = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    code, data = in_json(partition, capsys, "profile", "--cluster", "cluster.yaml")
     assert code == 0, data
     assert data["measured_now"]["batches"] >= 3
     for node in data["nodes"].values():
         frames = [each["frames"] for each in node["measured"]["batched"]]
         assert frames == list(LADDER[: len(frames)])
-    code, again = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    code, again = in_json(partition, capsys, "profile", "--cluster", "cluster.yaml")
     assert code == 0
     assert not any(again["measured_now"].values())
-    code, report = run(launch, capsys, "cluster.yaml", "--max-latency", "10s")
+    code, report = in_json(launch, capsys, "cluster.yaml", "--max-latency", "10s")
     assert code == 0, report
     assert report["batch"] == report["batch_choice"]["batch"] in CANDIDATES
     assert report["max_latency_s"] == 10.0

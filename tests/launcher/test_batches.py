@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,22 +22,20 @@ from launcher.errors import BadInputError, RunFailedError
 from launcher.inputs.frames import Inputs
 from launcher.plan.prediction import times_of
 from launcher.plan.subnet_files import cut_subnets
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.results.collecting import Results
-from launcher.results.report import Report
-from launcher.run.frame_list import listed
 from launcher.run.request import Request
 from launcher.run.runtime import RunOptions
-from launcher.streaming.batches import stream_in_batches
-from launcher.streaming.job import launch, open_live
+from launcher.streaming.job import open_live
 from launcher.streaming.live_cluster import live_cluster
 from partition.devices import Device
 from partition.planner import make_plan, plan_solution
 from partition.strategies.base import Problem
 from tests.agreement.comparison import LIMIT, random_frame, relative_error, run
-from tests.cnn.test_bands import EVERYWHERE
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import Command, done, ended, reported
 from tests.launcher.models import DIGITS, write_branches
+from tests.launcher_runtime.clusters import all_pushed
 from tests.networks import save, small_models
 
 TEXT = "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\nframes: 10\n"
@@ -53,21 +49,13 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def launched(request: Request, nodes: InProcess | None = None) -> Report:
-    runtime = (nodes or InProcess()).runtime
-    with LineProgress(sys.stderr) as progress:
-        outcome = launch(request, progress, started_s=time.monotonic(), runtime=runtime)
-    assert outcome.report is not None
-    return outcome.report
-
-
 @given(
     proto=small_models(),
     batch=st.integers(2, 5),
     frames=st.integers(1, 11),
     strategy=st.sampled_from(("sequential", "horizontal", "tiles", "two-stage")),
 )
-@settings(max_examples=25, **EVERYWHERE)
+@settings(max_examples=25)
 def test_any_network_in_batches_has_the_whole_networks_results_in_order(
     proto: onnx.ModelProto, batch: int, frames: int, strategy: str, tmp_path: Path
 ) -> None:
@@ -86,13 +74,9 @@ def test_any_network_in_batches_has_the_whole_networks_results_in_order(
         assert frame == len(found)
         found.append(outputs)
 
-    result = stream_in_batches(
-        lambda networks, show: InProcess().run(plan, (), subnets, networks, show, RunOptions()),
-        listed(given, take),
-        lambda _: None,
-        batch,
-        None,
-    )
+    with all_pushed(one, given, take, batch) as feed:
+        ran = InProcess().run(plan, (), subnets, (feed,), lambda _: None, RunOptions())
+        result = feed.in_frames(ran)
     assert len(found) == len(result.sent_s) == len(result.received_s) == frames
     network = one.network
     whole = one.cut(network.layer, network.inputs, network.outputs, tmp_path).graph
@@ -104,7 +88,7 @@ def test_any_network_in_batches_has_the_whole_networks_results_in_order(
 
 def test_a_run_in_batches_agrees_with_the_whole_model_and_reports_frames(cluster: Path) -> None:
     nodes = InProcess()
-    report = launched(Request(cluster), nodes)
+    report = reported(Request(cluster), nodes)
     assert report.agreement is not None
     assert report.agreement.max_relative_error <= LIMIT
     assert report.agrees
@@ -123,7 +107,7 @@ def test_frames_before_one_that_cannot_be_read_have_their_results(
     taken: list[int] = []
     take = Results.on_result
     monkeypatch.setattr(
-        Results, "on_result", lambda self, n, made: (taken.append(n), take(self, n, made))
+        Results, "on_result", lambda self, n, *made: (taken.append(n), take(self, n, *made))
     )
     load, check = Inputs.__getitem__, Inputs.check
     checked: list[Inputs] = []
@@ -136,7 +120,7 @@ def test_frames_before_one_that_cannot_be_read_have_their_results(
 
     monkeypatch.setattr(Inputs, "__getitem__", broken)
     with pytest.raises(RunFailedError, match="frame 6 is damaged"):
-        launched(Request(cluster))
+        reported(Request(cluster))
     assert taken == list(range(6))
 
 
@@ -146,30 +130,30 @@ def test_a_wrong_result_in_a_batch_is_found_and_named(cluster: Path) -> None:
             outputs["score"] = outputs["score"].copy()
             outputs["score"][2] += 1.0
 
-    report = launched(Request(cluster), InProcess(disturb))
+    report = reported(Request(cluster), InProcess(disturb))
     assert not report.agrees
     assert report.worst_frame == 6
 
 
 def test_the_command_line_takes_precedence(cluster: Path) -> None:
     nodes = InProcess()
-    launched(Request(cluster, batch="3"), nodes)
+    reported(Request(cluster, batch="3"), nodes)
     assert nodes.plans[0].batch == 3
 
 
 def test_a_saved_plan_runs_in_its_batches(cluster: Path, tmp_path: Path) -> None:
-    launched(Request(cluster, save=tmp_path / "plan"))
+    reported(Request(cluster, save=tmp_path / "plan"))
     nodes = InProcess()
-    assert launched(Request(tmp_path / "plan"), nodes).agrees
+    assert reported(Request(tmp_path / "plan"), nodes).agrees
     assert nodes.plans[0].batch == 4
     with pytest.raises(BadInputError, match="is a plan, which is for its own number"):
-        launched(Request(tmp_path / "plan", batch="2"))
+        reported(Request(tmp_path / "plan", batch="2"))
 
 
 def test_a_paced_source_fills_batches_or_sends_them_incomplete(cluster: Path) -> None:
     """With one frame every 20 ms, some wait for the others of a batch, for 50 ms at most."""
     cluster.write_text(cluster.read_text() + "rate: 50\nrun: {batch_wait_s: 0.05}\n")
-    report = launched(Request(cluster))
+    report = reported(Request(cluster))
     assert report.agrees
     assert report.frames == 10
     assert report.pace is not None
@@ -178,7 +162,7 @@ def test_a_paced_source_fills_batches_or_sends_them_incomplete(cluster: Path) ->
 
 
 def test_a_single_frame_of_a_program_does_not_wait_for_others_for_ever(cluster: Path) -> None:
-    with LineProgress(sys.stderr) as progress:
+    with LineDisplay(sys.stderr) as progress:
         live = open_live(Request(cluster), progress, most=64, runtime=InProcess().runtime)
         with ExitStack() as stack:
             opened = live_cluster(stack.enter_context(live), ExitStack())
@@ -232,14 +216,19 @@ def test_the_period_of_results_that_come_together_is_that_of_the_batches() -> No
     assert times_of([0.0] * 4, [2.0] * 4).period_s == 0.5
 
 
+def test_a_run_shorter_than_a_cycle_of_copies_has_no_steady_period() -> None:
+    received = [2.0, 2.001, 2.002, 2.003]
+    assert times_of([0.0] * 4, received).period_s == pytest.approx(0.001)
+    assert times_of([0.0] * 4, received, cycle=4).period_s == pytest.approx(2.003 / 4)
+
+
 # ---------------------------------------------------------------- mistakes
 
 
-def told(arguments: list[str], capsys: pytest.CaptureFixture[str], command: Any = main) -> str:
-    with pytest.raises(SystemExit) as ended:
-        command(arguments)
-    assert ended.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, command: Command = main) -> str:
+    code, _, err = ended(command, capsys, *arguments)
+    assert code == 2
+    return err.splitlines()[-1]
 
 
 def test_a_network_that_fixes_the_frames_is_refused_with_its_layer(
@@ -255,35 +244,24 @@ def test_a_network_that_fixes_the_frames_is_refused_with_its_layer(
     )
     path = tmp_path / "cluster.yaml"
     path.write_text("model: n.onnx\nnodes:\n  - name: a\nbatch: 2\n")
-    sentence = told([str(path)], capsys)
+    sentence = told(capsys, path)
     assert (
         "cluster.yaml, line 4, batch: n: layer 'all' (ReduceMean) cannot compute several"
         in sentence
     )
-    solve = ["solve", str(tmp_path / "n.onnx"), "--devices", "2", "--batch", "2"]
-    assert "layer 'all' (ReduceMean)" in told(solve, capsys, partition)
+    solve = ("solve", tmp_path / "n.onnx", "--devices", "2", "--batch", "2")
+    assert "layer 'all' (ReduceMean)" in told(capsys, *solve, command=partition)
 
 
 @pytest.mark.parametrize("batch", ["0", "1025", "2.5", "many"])
-def test_a_batch_that_is_no_number_of_frames_is_refused(
+def test_a_batch_that_is_not_a_number_of_frames_is_refused(
     cluster: Path, capsys: pytest.CaptureFixture[str], batch: str
 ) -> None:
     cluster.write_text(TEXT + f"batch: {batch}\n")
-    assert "line 7, batch" in told([str(cluster)], capsys)
+    assert "line 7, batch" in told(capsys, cluster)
 
 
 def test_the_plan_as_json_has_the_batch(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(cluster), "--plan-only", "--json"])
-    assert ended.value.code == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["batch"] == 4
-    with pytest.raises(SystemExit):
-        partition(
-            [
-                *("solve", str(DIGITS / "digits.onnx"), "--devices", "2", "--batch", "8"),
-                *("--strategy", "sequential", "--json"),
-            ]
-        )
-    solved = json.loads(capsys.readouterr().out)
-    assert solved["batch"] == 8
+    assert done(main, capsys, cluster, "--plan-only")["batch"] == 4
+    solve = ("solve", DIGITS / "digits.onnx", "--devices", "2", "--batch", "8")
+    assert done(partition, capsys, *solve, "--strategy", "sequential")["batch"] == 8

@@ -16,6 +16,7 @@ import pytest
 from launcher.commands import launch as cli
 from launcher.streaming import job
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import ended
 from tests.launcher.models import write_branches
 
 
@@ -37,14 +38,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> InProcess:
     return found
 
 
-def launch(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """(exit code, standard output, standard error)."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(argument) for argument in arguments])
-    assert isinstance(ended.value.code, int)
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    return ended.value.code, out, err
+launch = functools.partial(ended, cli.main)
 
 
 def only_object(out: str) -> dict[str, Any]:
@@ -60,7 +54,11 @@ def test_a_run_that_agrees_ends_with_0(
     code, out, err = launch(capsys, cluster)
     assert code == 0
     assert "agrees with ONNX Runtime on the whole model" in out
+    assert "proof: " not in out
     assert "streaming: 2 of 2" in err
+    verbose = launch(capsys, cluster, "--verbose")[1]
+    assert "proof: " in verbose
+    assert "memory: Eq. 2" in verbose
 
 
 def test_json_is_one_object_and_nothing_else(
@@ -98,7 +96,7 @@ def test_a_tolerance_of_the_users_own_is_the_only_rule(
         outputs["score"] = outputs["score"] * 2
 
     runtime.disturb = spoil
-    code, out, _ = launch(capsys, cluster, "--tolerance", 2)
+    code, out, _ = launch(capsys, cluster, "--tolerance", 2, "--verbose")
     assert code == 0
     assert "(the tolerance given)" in " ".join(out.split())
     cluster.write_text(cluster.read_text() + "tolerance: 2\n")
@@ -114,57 +112,6 @@ def test_a_users_mistake_ends_with_2_and_a_sentence(
     code, out, err = launch(capsys, cluster)
     assert (code, out) == (2, "")
     assert err == f"launch: {cluster}, line 5, nods: unknown key; did you mean 'nodes'?\n"
-
-
-def test_a_mistake_is_told_in_json_too(
-    capsys: pytest.CaptureFixture[str], runtime: InProcess, tmp_path: Path
-) -> None:
-    code, out, err = launch(capsys, tmp_path / "none.yaml", "--json")
-    assert code == 2
-    assert only_object(out) == {
-        "error": f"{tmp_path / 'none.yaml'}: there is no such file",
-        "exit_code": 2,
-    }
-    assert err == f"launch: {tmp_path / 'none.yaml'}: there is no such file\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        ((), "CLUSTER_OR_PLAN"),
-        (("c.yaml", "--frmes", "3"), "--frmes"),
-        (("c.yaml", "--frames", "0"), "--frames"),
-        (("c.yaml", "--order", "random"), "--order"),
-        (("show", "c.yaml"), "c.yaml"),
-    ],
-)
-def test_wrong_use_ends_with_2_and_a_sentence(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], part: str
-) -> None:
-    code, out, err = launch(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("launch: ")
-    assert part in err
-    code, out, _ = launch(capsys, *arguments, "--json")
-    assert code == 2
-    assert part in only_object(out)["error"]
-
-
-def test_there_can_be_only_one_source(
-    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
-) -> None:
-    inputs = ("--input", "rtsp://me:secret@camera/stream", "--input", "x.png")
-    code, _, err = launch(capsys, cluster, *inputs)
-    assert code == 2
-    assert "--input: 'rtsp://camera/stream' is a source, of which there can be only one" in err
-
-
-def test_a_model_in_the_place_of_a_cluster_is_recognised(
-    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
-) -> None:
-    code, _, err = launch(capsys, cluster.parent / "branches.onnx")
-    assert code == 2
-    assert "branches.onnx: is a model; name a cluster.yaml instead" in err
 
 
 @pytest.mark.parametrize("more", [(), ("--plan-only",)])
@@ -231,6 +178,36 @@ def test_a_plan_is_shown_saved_and_run(
     assert only_object(out)["agrees"] is True
 
 
+@pytest.mark.parametrize("given", [(), ("--help",), ("-h",)])
+def test_every_command_is_listed_in_groups(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...]
+) -> None:
+    code, out, err = launch(capsys, *given)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    groups = [line.rstrip(":") for line in lines if line in ("run:", "serve:", "boards:", "plan:")]
+    assert groups == ["run", "serve", "boards", "plan"]
+    for name in cli.SUBCOMMANDS:
+        assert sum(line.startswith(f"  launch {name} ") for line in lines) == 1, name
+    assert any(line.startswith("  csdf-edge partition show ") for line in lines)
+    assert ("--plan-only" in out) == bool(given)
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = launch(capsys, "statsu", "--state", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == (
+        "launch: there is no command 'statsu', and no file of that name; did you mean status?\n"
+    )
+    assert "launch --help lists the commands" in launch(capsys, "xylophone")[2]
+    assert only_object(launch(capsys, "statsu", "--json")[1])["exit_code"] == 2
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "statsu").mkdir()  # a folder of a plan may have any name
+    assert "no command" not in launch(capsys, "statsu")[2]
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = launch(capsys, "--version")
     assert code == 0
@@ -254,7 +231,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> None:
+def test_a_reader_that_has_gone_causes_no_traceback(cluster: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "launcher.commands.launch", str(cluster), "--show", "--json"]
@@ -264,16 +241,6 @@ def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> N
     assert "planned" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "BrokenPipe" not in ran.stderr
-
-
-@pytest.mark.parametrize("option", [("--frames", 10**22), ("--seed", 2**32)])
-def test_numbers_beyond_all_measure_are_refused(
-    capsys: pytest.CaptureFixture[str], cluster: Path, option: tuple[str, int]
-) -> None:
-    code, _, err = launch(capsys, cluster, *option)
-    assert code == 2
-    assert option[0] in err
-    assert "must be at most" in err
 
 
 @pytest.mark.slow

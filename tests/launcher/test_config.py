@@ -38,288 +38,205 @@ def node(line: str) -> str:
     return f"{BASE}    {line}\n"
 
 
-MISTAKES = [
-    pytest.param("", "cluster.yaml: is empty", id="empty file"),
-    pytest.param("- a\n", "cluster.yaml, line 1: must be a mapping", id="a list"),
-    pytest.param(
-        f"{BASE}a: [1\n", "cluster.yaml, line 6: is not valid YAML: ", id="unclosed bracket"
+ADDED = [
+    ("a: [1", "cluster.yaml, line 6: is not valid YAML: "),
+    ("\tseed: 1", "line 5: is not valid YAML: a tab; write spaces"),
+    ("---\nseed: 1", "line 5: is not valid YAML: a second document begins here"),
+    (
+        "seed: 1\nframes: 2\nseed: 2",
+        "line 7, seed: duplicate key; the first is on line 5",
     ),
-    pytest.param(f"{BASE}\tseed: 1\n", "line 5: is not valid YAML: a tab; write spaces", id="tab"),
-    pytest.param(
-        f"{BASE}---\nseed: 1\n",
-        "line 5: is not valid YAML: a second document begins here",
-        id="two documents",
-    ),
-    pytest.param(
-        f"{BASE}seed: 1\nframes: 2\nseed: 2\n",
-        "line 7, seed: the key stands there twice; the first is on line 5",
-        id="key twice",
-    ),
-    pytest.param(f"{BASE}pins: &p\n  x: *p\n", "line 5, pins.x: contains itself", id="recursion"),
-    pytest.param(f"{BASE}? [a]\n: 1\n", "line 5: a key must be text", id="key is a list"),
-    pytest.param(
-        f"{BASE}model: !env MODEL\n".replace("model: m.onnx\n", "", 1),
-        "model: the tag '!env' means nothing here; remove it",
-        id="unknown tag",
-    ),
-    pytest.param(
-        node("host: a: b"), "line 5: is not valid YAML: a colon that begins no value", id="colon"
-    ),
-    pytest.param(
-        node("threads: yes"), "threads: must be a whole number, not true", id="yes for a number"
-    ),
-    pytest.param(
-        node("threads: '4'"),
-        "threads: must be a whole number, not '4'; remove the quotes",
-        id="a number in quotes",
-    ),
-    pytest.param(
-        f"{BASE}verify: 'no'\n",
-        "verify: must be true or false, not 'no'; remove the quotes",
-        id="no in quotes",
-    ),
-    pytest.param(
-        f"{BASE}verify: 'never'\n", "verify: must be true or false, not 'never'", id="never"
-    ),
-    pytest.param(f"{BASE}batch: yes\n", "or auto, not true", id="yes for a number of frames"),
-    pytest.param(f"{BASE}seed: !!int x\n", "line 5, seed: invalid literal for int()", id="bad tag"),
-    pytest.param(
-        f"{BASE}within: 10\n",
-        "line 5, within: must be a share from 0 to 1, such as 10% or 0.1, not 10",
-        id="percent without its sign",
-    ),
-    pytest.param(
-        f"{BASE}within: much\n",
-        "line 5, within: must be a share such as 10% or 0.1, not 'much'",
-        id="no share",
-    ),
-    pytest.param(
-        f"{BASE}objective: memory\nwithin: 10%\n",
+    ("pins: &p\n  x: *p", "line 5, pins.x: contains itself"),
+    ("? [a]\n: 1", "line 5: a key must be text"),
+    ("verify: 'no'", "verify: must be true or false, not 'no'; remove the quotes"),
+    ("verify: 'never'", "verify: must be true or false, not 'never'"),
+    ("batch: yes", "or auto, not true"),
+    ("seed: !!int x", "line 5, seed: invalid literal for int()"),
+    ("within: 10", "line 5, within: must be a share from 0 to 1, such as 10% or 0.1, not 10"),
+    ("within: much", "line 5, within: must be a share such as 10% or 0.1, not 'much'"),
+    (
+        "objective: memory\nwithin: 10%",
         "line 6, within: has no effect with objective: memory; remove it, or write objective: both "
         "or objective: paper",
-        id="within and another objective",
     ),
-    pytest.param("nodes:\n- name: a\n", "line 1: the key 'model' is missing", id="no model"),
-    pytest.param("model: m.onnx\n", "line 1: the key 'nodes' is missing", id="no nodes key"),
-    pytest.param(
-        "model: m.onnx\nnodes: []\n",
-        "cluster.yaml, line 2, nodes: lists no node; a cluster needs at least one",
-        id="no node",
-    ),
-    pytest.param(
-        f"{BASE}stratgy: x\n", "line 5, stratgy: unknown key; did you mean 'strategy'?", id="typo"
-    ),
-    pytest.param(
-        f"{BASE}zzz: x\n", "line 5, zzz: unknown key; the keys known here are model, ", id="key"
-    ),
-    pytest.param(
-        BASE.replace("nodes:", "nodez:"),
-        "cluster.yaml, line 2, nodez: unknown key; did you mean 'nodes'?",
-        id="a needed key is misspelt",
-    ),
-    pytest.param(
-        BASE.replace("m.onnx", "{pth: m.onnx}"),
-        "line 1, model.pth: unknown key; did you mean 'path'?",
-        id="a needed key of a model is misspelt",
-    ),
-    pytest.param(
-        f"{BASE}input: [rtsp://me:secret@camera/stream]\n",
+    ("stratgy: x", "line 5, stratgy: unknown key; did you mean 'strategy'?"),
+    ("zzz: x", "line 5, zzz: unknown key; the keys known here are model, "),
+    (
+        "input: [rtsp://me:secret@camera/stream]",
         "line 5, input[0]: 'rtsp://camera/stream' is a source, of which there can be only one",
-        id="a camera in a list of files",
     ),
-    pytest.param(
-        node("memori: 4GB"),
-        "cluster.yaml, line 5, nodes[1].memori: unknown key; did you mean 'memory'?",
-        id="unknown key of a node",
-    ),
-    pytest.param(
-        "model: m.onnx\nnodes:\n  - {name: a, adress: 'tcp://a:1'}\n",
-        "line 3, nodes[0].adress: unknown key; did you mean 'address'?",
-        id="unknown key of the only node",
-    ),
-    pytest.param(
-        f"{BASE}run: {{connect_timeout: 3}}\n",
+    (
+        "run: {connect_timeout: 3}",
         "line 5, run.connect_timeout: unknown key; did you mean 'connect_timeout_s'?",
-        id="unknown key of run",
     ),
-    pytest.param(
-        f"{BASE}recovery: {{heartbeat: 3}}\n",
+    (
+        "recovery: {heartbeat: 3}",
         "line 5, recovery.heartbeat: unknown key; did you mean 'heartbeat_s'?",
-        id="unknown key of recovery",
     ),
-    pytest.param(
-        BASE.replace("name: b", "name: a"),
-        "line 4, nodes[1].name: 'a' is already the name of the node on line 3; each",
-        id="duplicate names",
+    ("frames: 0", "line 5, frames: must be at least 1, not 0"),
+    ("frames: many", "frames: must be a whole number, not 'many'"),
+    ("seed: -1", "line 5, seed: must be at least 0, not -1"),
+    ("verify: maybe", "verify: must be true or false, not 'maybe'"),
+    ("slack_frames: .inf", "slack_frames: must be a whole"),
+    ("run:\n  deploy_timeout_s: 0", "line 6, run.deploy_timeout_s: must be above 0, not 0"),
+    ("run:\n  lease_s: 0.0001", "line 6, run.lease_s: must be at least 1, not 0.0001"),
+    ("run:\n  lease_s: 100000", "run.lease_s: must be at most 86400"),
+    ("frames: 100000000000000000000000", "line 5, frames: must be at most 1000000000, not 1000"),
+    ("slack_frames: 3000000000", "slack_frames: must be at most 1000000"),
+    ("seed: 4294967296", "seed: must be at most 4294967295"),
+    ('journal: "a\\0b"', "line 5, journal: a text must not contain"),
+    ("run:\n  order: random", "line 6, run.order: must be 'pipelined' or 'strict', not 'random'"),
+    ("input: 5", "line 5, input: must be a glob, a list of"),
+    ("input: []", "input.files: must not be empty"),
+    ("input:\n  - i.npy\n  - photos/*.jpg", "line 7, input[1]: no file matches '"),
+    ("input:\n  files: x.png", "line 6, input.files: no file matches '"),
+    (
+        "input: {files: i.npy, mean: [a]}",
+        "line 5, input.mean: must be one number, or a list with one per channel",
     ),
-    pytest.param(
-        BASE.replace("name: b", "name: '@host'"),
-        "line 4, nodes[1].name: '@host' is reserved",
-        id="the host's name",
+    (
+        "input: {files: i.npy, resize: fit}",
+        "input.resize: must be 'crop', 'pad', 'stretch' or 'letterbox', not 'fit'",
     ),
-    pytest.param(
-        BASE.replace("name: b", "name: b/c"),
-        "nodes[1].name: 'b/c' cannot be a node's name",
-        id="name",
+    ("labels: l.txt", "line 5, labels: there is no file '"),
+    ("truth: photos", "line 5, truth: '"),
+    ("pins:\n  conv*: c", "line 6, pins.conv*: there is no node 'c'; the nodes are a, b"),
+    ("recovery: often", "line 5, recovery: "),
+    ("pins: {conv: 1}", "line 5, pins.conv: must be text, not 1"),
+    ("ga: {vertical: {heat: 2}}", "line 5, ga.vertical.heat: must be at most 1"),
+    (
+        "ga: {vertical: {individuals: 10}}",
+        "line 5, ga.vertical.individuals: must be a multiple of",
     ),
-    pytest.param(
-        BASE.replace("name: b", "name: no"),
-        "nodes[1].name: must be text, not false (YAML reads on, off, yes and no so: use quotes)",
-        id="a name that YAML reads as false",
-    ),
-    pytest.param(
-        BASE.replace("name: b", "threads: 2"),
-        "line 4, nodes[1]: the key 'name' is missing",
-        id="node without a name",
-    ),
-    pytest.param(
-        BASE.replace("- name: b", "- b"),
-        "line 4, nodes[1]: must be a mapping of keys to values, not 'b'",
-        id="node is text",
-    ),
-    pytest.param(
-        node("address: 192.168.1.2:7070"),
-        "line 5, nodes[1].address: '192.168.1.2:7070' is not an agent's address",
-        id="address without a scheme",
-    ),
-    pytest.param(node("address: udp://h:1"), "is not an agent's address", id="address scheme"),
-    pytest.param(node("address: tcp://h"), "is not an agent's address", id="address without port"),
-    pytest.param(node("address: tcp://h:65536"), "is not an agent's address", id="port too large"),
-    pytest.param(node("address: tcp://*:7070"), "is not an agent's address", id="wildcard address"),
-    pytest.param(node("data: 5741"), "data: applies only to a node with an address", id="no door"),
+    ("ga: {vertical: {haet: 0.1}}", "unknown key; did you mean 'heat'?"),
+    ("ga: {vertical-paper: {chains: 4}}", "unknown key"),
+    ("ga: {sequential: {heat: 0.1}}", "keys known here are vertical, vertical-paper, runs, hybrid"),
+    ("ga: {vertical: {chains: many}}", "must be a whole number"),
+    ("ga: {runs: {chains: 50}}", "line 5, ga.runs.chains: must be a multiple of 12"),
+    ("ga: {hybrid: {rounds: 2}}", "unknown key"),
+    ("serve: {token: short}", "line 5, serve.token: must have at least 16 characters"),
+    ("serve: {token: with a space in the middle}", "line 5, serve.token: must have visible ASCII"),
+    ("serve: {token: ünicode-is-no-header-1}", "line 5, serve.token: must have visible ASCII"),
+    ("serve: {traces: nowhere}", "line 5, serve.traces: must be a URL such as http://"),
     *(
-        pytest.param(
-            node(f"address: tcp://h:1\n    data: {data}"),
-            "nodes[1].data: ",
-            id=f"data {data}",
+        (
+            f"serve: {{grpc: '{address}'}}",
+            f"line 5, serve.grpc: '{address}' is not an address; write HOST:PORT",
         )
+        for address in ("nowhere", "host:99999", "host:-1", ":8000", "http://host:80")
+    ),
+    ("keys: k\ninsecure: true", "line 6, insecure: contradicts `keys`"),
+]
+"""What is wrong at the end of the base."""
+
+OF_NODE = [
+    ("host: a: b", "line 5: is not valid YAML: a misplaced colon"),
+    ("threads: yes", "threads: must be a whole number, not true"),
+    ("threads: '4'", "threads: must be a whole number, not '4'; remove the quotes"),
+    ("memori: 4GB", "cluster.yaml, line 5, nodes[1].memori: unknown key; did you mean 'memory'?"),
+    (
+        "address: 192.168.1.2:7070",
+        "line 5, nodes[1].address: '192.168.1.2:7070' is not an agent's address",
+    ),
+    ("address: udp://h:1", "is not an agent's address"),
+    ("address: tcp://h", "is not an agent's address"),
+    ("address: tcp://h:65536", "is not an agent's address"),
+    ("address: tcp://*:7070", "is not an agent's address"),
+    ("data: 5741", "data: applies only to a node with an address"),
+    *(
+        (f"address: tcp://h:1\n    data: {data}", "nodes[1].data: ")
         for data in ("0", "65536", "true", "1.5", "'5741x'", "tcp://h", "tcp://*:1", "[1]")
     ),
-    pytest.param(
-        node("address: tcp://h:1\n    data: 65534\n    slots: 2"),
+    (
+        "address: tcp://h:1\n    data: 65534\n    slots: 2",
         "2 slots with data port 65534 would need ports up to 65536",
-        id="slots beyond the ports",
     ),
-    pytest.param(
+    ("memory: lots", "line 5, nodes[1].memory: must be a size such as 4GB"),
+    ("memory: 0", "nodes[1].memory: must be a size of one byte"),
+    ("link: 1000", "nodes[1].link: must be a rate such as 1Gbit/s"),
+    ("macs_per_s: fast", "nodes[1].macs_per_s: must be a number"),
+    ("threads: 0", "nodes[1].threads: must be at least 1, not 0"),
+    ("threads: 1.5", "threads: must be a whole number, not 1.5"),
+    ("cpus: [-1]", "nodes[1].cpus[0]: must be at least 0, not -1"),
+    (
+        "cpus: [1]\n    address: tcp://h:1",
+        "line 5, nodes[1].cpus: applies only to a node without an address",
+    ),
+    (
+        "meter: plug\n    address: tcp://h:1",
+        "line 5, nodes[1].meter: applies only to a node without an address",
+    ),
+    ("meter: 'a plug'", "nodes[1].meter: 'a plug' is not auto, none or the name of a plugin"),
+]
+"""What is wrong of node b."""
+
+WHOLE = [
+    ("", "cluster.yaml: is empty"),
+    ("- a\n", "cluster.yaml, line 1: must be a mapping"),
+    (
+        f"{BASE}model: !env MODEL\n".replace("model: m.onnx\n", "", 1),
+        "model: the tag '!env' has no meaning here; remove it",
+    ),
+    ("nodes:\n- name: a\n", "line 1: the key 'model' is missing"),
+    ("model: m.onnx\n", "line 1: the key 'nodes' is missing"),
+    (
+        "model: m.onnx\nnodes: []\n",
+        "cluster.yaml, line 2, nodes: lists no node; a cluster needs at least one",
+    ),
+    (
+        BASE.replace("nodes:", "nodez:"),
+        "cluster.yaml, line 2, nodez: unknown key; did you mean 'nodes'?",
+    ),
+    (
+        BASE.replace("m.onnx", "{pth: m.onnx}"),
+        "line 1, model.pth: unknown key; did you mean 'path'?",
+    ),
+    (
+        "model: m.onnx\nnodes:\n  - {name: a, adress: 'tcp://a:1'}\n",
+        "line 3, nodes[0].adress: unknown key; did you mean 'address'?",
+    ),
+    (
+        BASE.replace("name: b", "name: a"),
+        "line 4, nodes[1].name: 'a' is already the name of the node on line 3; each",
+    ),
+    (BASE.replace("name: b", "name: '@host'"), "line 4, nodes[1].name: '@host' is reserved"),
+    (BASE.replace("name: b", "name: b/c"), "nodes[1].name: 'b/c' cannot be a node's name"),
+    (
+        BASE.replace("name: b", "name: no"),
+        "nodes[1].name: must be text, not false (YAML reads on, off, yes and no so: use quotes)",
+    ),
+    (BASE.replace("name: b", "threads: 2"), "line 4, nodes[1]: the key 'name' is missing"),
+    (
+        BASE.replace("- name: b", "- b"),
+        "line 4, nodes[1]: must be a mapping of keys to values, not 'b'",
+    ),
+    (
         "model: m.onnx\nnodes:\n  - {name: a, address: 'tcp://h:1'}\n"
         "  - {name: b, address: 'tcp://h:1'}\n",
         "line 4, nodes[1].address: 'tcp://h:1' is already the address of the node on line 3; each",
-        id="duplicate addresses",
     ),
-    pytest.param(
-        node("memory: lots"), "line 5, nodes[1].memory: must be a size such as 4GB", id="memory"
-    ),
-    pytest.param(node("memory: 0"), "nodes[1].memory: must be a size of one byte", id="no memory"),
-    pytest.param(node("link: 1000"), "nodes[1].link: must be a rate such as 1Gbit/s", id="link"),
-    pytest.param(node("macs_per_s: fast"), "nodes[1].macs_per_s: must be a number", id="speed"),
-    pytest.param(node("threads: 0"), "nodes[1].threads: must be at least 1, not 0", id="threads"),
-    pytest.param(
-        node("threads: 1.5"), "threads: must be a whole number, not 1.5", id="1.5 threads"
-    ),
-    pytest.param(node("cpus: [-1]"), "nodes[1].cpus[0]: must be at least 0, not -1", id="cpus"),
-    pytest.param(
-        node("cpus: [1]\n    address: tcp://h:1"),
-        "line 5, nodes[1].cpus: applies only to a node without an address",
-        id="cpus of a node elsewhere",
-    ),
-    pytest.param(
-        node("meter: plug\n    address: tcp://h:1"),
-        "line 5, nodes[1].meter: applies only to a node without an address",
-        id="meter of a node elsewhere",
-    ),
-    pytest.param(
-        node("meter: 'a plug'"),
-        "nodes[1].meter: 'a plug' is not auto, none or the name of a plugin",
-        id="meter",
-    ),
-    pytest.param(
-        BASE.replace("m.onnx", "n.onnx"), "line 1, model: there is no file", id="missing model"
-    ),
-    pytest.param(
-        BASE.replace("m.onnx", "{path: n.onnx}"), "line 1, model.path: there is no file", id="path"
-    ),
-    pytest.param(BASE.replace("m.onnx", "photos"), "line 1, model: '", id="the model is a folder"),
-    pytest.param(
+    (BASE.replace("m.onnx", "n.onnx"), "line 1, model: there is no file"),
+    (BASE.replace("m.onnx", "{path: n.onnx}"), "line 1, model.path: there is no file"),
+    (BASE.replace("m.onnx", "photos"), "line 1, model: '"),
+    (
         BASE.replace("m.onnx", "{path: m.onnx, input_shape: [1, x]}"),
         "line 1, model.input_shape: must be a list of whole numbers above 0",
-        id="input_shape",
     ),
-    pytest.param(f"{BASE}frames: 0\n", "line 5, frames: must be at least 1, not 0", id="frames"),
-    pytest.param(f"{BASE}frames: many\n", "frames: must be a whole number, not 'many'", id="many"),
-    pytest.param(f"{BASE}seed: -1\n", "line 5, seed: must be at least 0, not -1", id="seed"),
-    pytest.param(f"{BASE}verify: maybe\n", "verify: must be true or false, not 'maybe'", id="flag"),
-    pytest.param(f"{BASE}slack_frames: .inf\n", "slack_frames: must be a whole", id="infinite"),
-    pytest.param(
-        f"{BASE}run:\n  deploy_timeout_s: 0\n",
-        "line 6, run.deploy_timeout_s: must be above 0, not 0",
-        id="timeout",
-    ),
-    pytest.param(
-        f"{BASE}run:\n  lease_s: 0.0001\n",
-        "line 6, run.lease_s: must be at least 1, not 0.0001",
-        id="a lease that is over at once",
-    ),
-    pytest.param(
-        f"{BASE}run:\n  lease_s: 100000\n", "run.lease_s: must be at most 86400", id="for ever"
-    ),
-    pytest.param(
-        f"{BASE}frames: 100000000000000000000000\n",
-        "line 5, frames: must be at most 1000000000, not 1000",
-        id="frames without end",
-    ),
-    pytest.param(
-        f"{BASE}slack_frames: 3000000000\n", "slack_frames: must be at most 1000000", id="slack"
-    ),
-    pytest.param(f"{BASE}seed: 4294967296\n", "seed: must be at most 4294967295", id="long seed"),
-    pytest.param(
-        f'{BASE}journal: "a\\0b"\n',
-        "line 5, journal: a text must not contain",
-        id="NUL",
-    ),
-    pytest.param(
-        f"{BASE}run:\n  order: random\n",
-        "line 6, run.order: must be 'pipelined' or 'strict', not 'random'",
-        id="order",
-    ),
-    pytest.param(f"{BASE}input: 5\n", "line 5, input: must be a glob, a list of", id="input"),
-    pytest.param(f"{BASE}input: []\n", "input.files: must not be empty", id="no glob"),
-    pytest.param(
-        f"{BASE}input:\n  - i.npy\n  - photos/*.jpg\n",
-        "line 7, input[1]: no file matches '",
-        id="glob without files",
-    ),
-    pytest.param(
-        f"{BASE}input:\n  files: x.png\n", "line 6, input.files: no file matches '", id="no file"
-    ),
-    pytest.param(
-        f"{BASE}input: {{files: i.npy, mean: [a]}}\n",
-        "line 5, input.mean: must be one number, or a list with one per channel",
-        id="mean",
-    ),
-    pytest.param(
-        f"{BASE}input: {{files: i.npy, resize: fit}}\n",
-        "input.resize: must be 'crop', 'pad', 'stretch' or 'letterbox', not 'fit'",
-        id="resize",
-    ),
-    pytest.param(f"{BASE}labels: l.txt\n", "line 5, labels: there is no file '", id="labels"),
-    pytest.param(f"{BASE}truth: photos\n", "line 5, truth: '", id="truth is a folder"),
-    pytest.param(
-        f"{BASE}pins:\n  conv*: c\n",
-        "line 6, pins.conv*: there is no node 'c'; the nodes are a, b",
-        id="pinned to an unknown node",
-    ),
-    pytest.param(
+    (
         "model: m.onnx\nnodes:\n  - {name: a, standby: true}\n",
         "nodes: all nodes stand by; remove `standby: true` from at least one",
-        id="nobody works",
     ),
-    pytest.param(
+    (
         node("standby: true") + "pins: {conv: b}\n",
         "pins.conv: node 'b' stands by until another one is lost",
-        id="pinned to one that stands by",
     ),
-    pytest.param(f"{BASE}recovery: often\n", "line 5, recovery: ", id="recovery"),
-    pytest.param(f"{BASE}pins: {{conv: 1}}\n", "line 5, pins.conv: must be text, not 1", id="pin"),
+]
+"""What is wrong with a whole file."""
+
+MISTAKES = [
+    *((f"{BASE}{end}\n", sentence) for end, sentence in ADDED),
+    *((node(line), sentence) for line, sentence in OF_NODE),
+    *WHOLE,
 ]
 
 
@@ -335,7 +252,7 @@ def test_a_mistake_is_one_sentence_with_file_line_and_key(
     assert caught.value.exit_code == EXIT_BAD_INPUT
 
 
-def test_the_first_of_several_mistakes_is_told(folder: Path) -> None:
+def test_the_first_of_several_mistakes_is_reported(folder: Path) -> None:
     with pytest.raises(BadInputError, match="line 5, frames"):
         load(folder, f"{BASE}frames: x\nseed: y\n")
 

@@ -32,7 +32,7 @@ def as_heard(texts: dict[str, str]) -> dict[bytes, bytes | None]:
 
 
 @pytest.mark.parametrize("agent", [BOARD, OTHER])
-def test_what_an_agent_says_is_heard(agent):
+def test_what_an_agent_announces_is_received(agent):
     assert heard(agent.hosts, agent.port, as_heard(agent.texts())) == agent
 
 
@@ -50,7 +50,7 @@ def test_what_an_agent_says_is_heard(agent):
         (("192.0.2.1",), 5500, "a\x1b[2J"),
     ],
 )
-def test_what_no_launcher_could_use_is_not_heard(hosts, port, name):
+def test_announcements_that_no_launcher_could_use_are_dropped(hosts, port, name):
     assert heard(hosts, port, {b"name": name.encode()}) is None
 
 
@@ -63,7 +63,7 @@ def test_what_no_launcher_could_use_is_not_heard(hosts, port, name):
         st.none() | st.binary(max_size=200) | st.just(b"9" * 20) | st.just(b"a"),
     ),
 )
-def test_whatever_is_heard_is_bounded_and_printable(hosts, port, texts):
+def test_whatever_is_announced_is_bounded_and_printable(hosts, port, texts):
     agent = heard(hosts, port, texts)
     if agent is not None:
         shown = (agent.name, agent.version, agent.engine, agent.machine)
@@ -92,7 +92,7 @@ HEARD = st.tuples(NAMES, st.integers(1, 9), st.integers(1, 65535) | st.sampled_f
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(HEARD, min_size=1, max_size=4))
-def test_whatever_is_heard_a_new_file_has_nodes_that_a_launch_takes(found):
+def test_whatever_is_announced_a_new_file_has_nodes_that_launch_accepts(found):
     texts = [({b"name": name.encode()}, f"192.0.2.{host}", port) for name, host, port in found]
     agents = [heard([host], port, given) for given, host, port in texts]
     usable = [agent for agent in agents if agent is not None]

@@ -1,4 +1,4 @@
-"""`launch` as users run it: a process of its own, real agents and sockets, nothing left behind."""
+"""`launch` as users run it: its own process, real agents and sockets, nothing left behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 
 from tests.launcher.models import write_branches
-from tests.launcher_runtime.clusters import daemons
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +96,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     )
     yield found
     assert found.left_behind() == []
-    # ONNX Runtime leaves a file of its own there.
+    # ONNX Runtime leaves its own file there.
     assert [path.name for path in temporary.iterdir() if path.name.startswith("csdf")] == []
 
 
@@ -125,16 +123,6 @@ def test_two_agents_of_this_machine(launcher: Launcher) -> None:
     np.testing.assert_array_equal(first, repeat)
 
 
-def test_three_agents_strictly_frame_by_frame(launcher: Launcher) -> None:
-    path = launcher.folder / "cluster.yaml"
-    path.write_text(path.read_text().replace("- name: b", "- name: b\n  - name: c"))
-    path.write_text(path.read_text().replace("head: b", "head: c, left: b"))
-    report = launcher.json("cluster.yaml", "--order", "strict", "--frames", "6")
-    assert report["order"] == "strict"
-    assert all(node["layers"] for node in report["nodes"])
-    assert report["max_relative_error"] <= 1e-4
-
-
 def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher) -> None:
     (launcher.folder / "tiles.yaml").write_text(
         "model: onnx-wheel:squeezenet\nnodes:\n  - name: a\n  - name: b\n  - name: c\n"
@@ -155,48 +143,6 @@ def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher
     data["assignment"][holds[last]].append(first)
     file.write_text(json.dumps(data, indent=1))
     assert launcher.json("tiles")["max_relative_error"] <= 1e-4
-
-
-def test_a_plan_is_saved_run_edited_and_run_again(launcher: Launcher) -> None:
-    planned = launcher.json("cluster.yaml", "--plan-only", "--save", "plan")
-    ran = launcher.json("plan", "--no-verify")
-    assert [node["layers"] for node in ran["nodes"]] == [n["layers"] for n in planned["nodes"]]
-    file = launcher.folder / "plan" / "plan.json"
-    data = json.loads(file.read_text())
-    data["assignment"]["a"].append(data["assignment"]["b"].pop())
-    file.write_text(json.dumps(data, indent=1))
-    edited = launcher.json("plan")
-    assert edited["nodes"][0]["layers"] == planned["nodes"][0]["layers"] + 1
-    assert edited["max_relative_error"] <= 1e-4
-    assert edited["explanation"].startswith("edited by hand")
-
-
-def test_agents_that_run_elsewhere_are_connected_to_and_left_running(launcher: Launcher) -> None:
-    with daemons(("a", "b"), launcher.folder / "cache") as addresses:
-        path = launcher.folder / "cluster.yaml"
-        text = path.read_text()
-        for name, (address, _) in addresses.items():
-            text = text.replace(f"- name: {name}", f"- {{name: {name}, address: '{address}'}}")
-        path.write_text(text)
-        for _ in range(2):
-            assert launcher.json("cluster.yaml")["max_relative_error"] <= 1e-4
-
-
-def test_an_address_where_nobody_listens_ends_with_2(launcher: Launcher) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-        path = launcher.folder / "cluster.yaml"
-        path.write_text(
-            path.read_text().replace("- name: b", f"- name: b\n    address: {address}")
-            + "run:\n  connect_timeout_s: 0.5\n  start_wait_s: 1\n"
-        )
-        code, out, err = launcher.run("cluster.yaml", "--json")
-    assert code == 2
-    sentence = json.loads(out)["error"]
-    assert "'b'" in sentence
-    assert address in sentence
-    assert err.splitlines()[-1] == f"launch: {sentence}"
 
 
 @pytest.mark.parametrize(

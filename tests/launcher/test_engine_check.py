@@ -30,6 +30,7 @@ from partition.strategies.base import Problem
 from tests.agreement.comparison import NETWORKS, short_name
 from tests.agreement.drawn.check import read_ones
 from tests.agreement.drawn.network import draw
+from tests.launcher.launches import ended
 from tests.launcher.models import DIGITS, write_branches
 
 NAMES = ("a", "b", "c")
@@ -126,12 +127,8 @@ def test_a_random_network_becomes_an_engine_or_is_refused_with_a_reason(
 def solved(
     capsys: pytest.CaptureFixture[str], *given: str, engine: str | None = "tensorrt"
 ) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["solve", *given, *(["--engine", engine] if engine else [])])
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err.splitlines()[-1]
+    code, out, err = ended(main, capsys, "solve", *given, *(["--engine", engine] if engine else []))
+    return code, out, err.splitlines()[-1]
 
 
 def write_stack(path: Path, layer: onnx.NodeProto, shape: tuple[int, ...]) -> str:
@@ -186,10 +183,8 @@ def test_without_the_wheel_a_cluster_with_tensorrt_is_planned_and_not_checked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("launcher.plan.engine_check.find_spec", lambda _: None)
-    with pytest.raises(SystemExit) as ended:
-        main(["solve", *half_on_tensorrt])
-    out, err = capsys.readouterr()
-    assert not ended.value.code
+    code, out, err = ended(main, capsys, "solve", *half_on_tensorrt)
+    assert not code
     assert json.loads(out)["engines_built"] is None
     assert "engines of b are not checked: to build engines here, TensorRT-RTX must" in err
 

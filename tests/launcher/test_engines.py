@@ -25,6 +25,7 @@ from nodes.protocol.messages import (
     Welcome,
 )
 from partition.devices import ONNX_RUNTIME, EngineOverhead
+from tests.launcher.launches import ended
 from tests.launcher.models import write_branches
 
 BOARD = (
@@ -141,19 +142,12 @@ def test_a_node_needs_the_memory_that_its_engine_takes(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def launched(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(path), *more])
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
-
-
 @pytest.mark.parametrize("more", [(), ("--plan-only",)], ids=["run", "plan-only"])
 def test_an_engine_that_a_node_lacks_is_refused_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
     cluster_of(tmp_path, "engine: tensorrt", "threads: 1", keys="frames: 2\n")
-    code, _, error = launched(tmp_path / "cluster.yaml", capsys, *more)
+    code, _, error = ended(main, capsys, tmp_path / "cluster.yaml", *more)
     assert code == 2
     assert "node 'n0': its agent could not start: this machine cannot use the engine" in error
     assert "pip install" in error
@@ -166,10 +160,10 @@ def test_a_value_that_an_engine_refuses_ends_the_command_before_the_search(
 ) -> None:
     own = "engine: onnxruntime, device: cpu, engine_options: {allow_spinning: perhaps}"
     cluster_of(tmp_path, own, "threads: 1", keys="frames: 2\n")
-    code, _, error = launched(tmp_path / "cluster.yaml", capsys, *more)
+    code, _, error = ended(main, capsys, tmp_path / "cluster.yaml", *more)
     assert code == 2
     assert (
-        "line 4, nodes[0].engine_options: node 'n0' cannot use that value: the engine option "
+        "line 4, nodes[0].engine_options: node 'n0' cannot use the value given: the engine option "
         "allow_spinning of onnxruntime must be true or false, not 'perhaps'"
     ) in error
     assert "searching" not in error
@@ -180,7 +174,7 @@ def test_the_report_names_engine_device_and_precision_of_each_node(
 ) -> None:
     own = "engine: onnxruntime, device: cpu, engine_options: {allow_spinning: true}"
     cluster_of(tmp_path, own, "threads: 1", keys="frames: 2\nstrategy: sequential\n")
-    code, out, error = launched(tmp_path / "cluster.yaml", capsys, "--json")
+    code, out, error = ended(main, capsys, tmp_path / "cluster.yaml", "--json")
     assert code == 0, error
     assert "node n0 has onnxruntime: cpu (fp32)" in error
     used = [node for node in json.loads(out)["nodes"] if node["phases"]]
@@ -193,7 +187,7 @@ def test_a_plan_names_what_each_node_is_to_compute_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster_of(tmp_path, "device: cpu", "threads: 1", keys="strategy: sequential\n")
-    code, out, error = launched(tmp_path / "cluster.yaml", capsys, "--plan-only", "--json")
+    code, out, error = ended(main, capsys, tmp_path / "cluster.yaml", "--plan-only", "--json")
     assert code == 0, error
     asked, free = json.loads(out)["nodes"]
     assert (asked["engine"], asked["device"], asked["precision"]) == ("onnxruntime", "cpu", "fp32")

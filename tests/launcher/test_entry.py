@@ -55,11 +55,11 @@ def test_every_console_script_is_known() -> None:
         ("csdf", "datetime"),
     ],
 )
-def test_ctrl_c_during_imports_is_no_traceback(script: str, during: str) -> None:
+def test_ctrl_c_during_imports_prints_no_traceback(script: str, during: str) -> None:
     assert interrupted(script, during) == (130, "", f"{script}: interrupted\n")
 
 
-def test_ctrl_c_during_imports_is_told_as_json() -> None:
+def test_ctrl_c_during_imports_is_reported_as_json() -> None:
     said = '{"error": "interrupted", "exit_code": 130}\n'
     assert interrupted("launch", "launcher.commands.launch", "--json")[:2] == (130, said)
 

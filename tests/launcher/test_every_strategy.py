@@ -15,9 +15,10 @@ import yaml
 
 from ga.strategies import STRATEGIES
 from launcher.commands.launch import main
+from tests.launcher.launches import done
 from tests.launcher_runtime.clusters import SHAPE, daemons, write_network
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_searches")]
 
 FRAMES = 9
 REWRITING = {"horizontal", "tiles", "batch-split", "batch-split-paper", "replicated", "hybrid"}
@@ -65,20 +66,13 @@ def launched(
 ) -> dict[str, Any]:
     """The report of a run that must end well; results lie in the folder `name`, the plan too."""
     cluster = agents.folder / f"{name}.yaml"
-    search = {"vertical": {"budget": 0.05}, "vertical-paper": {"budget": 0.05}}  # any plan will do
-    data = {"nodes": agents.nodes, "frames": FRAMES, "ga": search, **config}
+    data = {"nodes": agents.nodes, "frames": FRAMES, **config}
     cluster.write_text(yaml.safe_dump(data))
     folder = agents.folder / name
-    given = (str(cluster), "--output", str(folder), "--save", str(folder / "plan"), "--json")
-    with pytest.raises(SystemExit) as ended:
-        main(list(given))
-    out, err = capsys.readouterr()
-    assert ended.value.code == 0, err
-    report = json.loads(out)
-    assert isinstance(report, dict)
+    report = done(main, capsys, cluster, "--output", folder, "--save", folder / "plan")
     assert report["frames"] == FRAMES
     assert report["max_relative_error"] <= 1e-4
-    return report
+    return dict(report)
 
 
 def check_results(folder: Path, expected: list[np.ndarray]) -> None:

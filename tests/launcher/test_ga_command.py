@@ -16,6 +16,7 @@ from optuna.trial import TrialState
 
 from ga.sweep.storage import open_storage, storage_url
 from launcher.commands.ga import main
+from tests.launcher.launches import done, ended, wait_for_a_trial
 from tests.launcher.models import write_branches
 
 QUICK = ("--strategy", "vertical-paper", "--repeats", "1", "--budget", "0.01")
@@ -32,23 +33,15 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", *arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
+    return ended(main, capsys, "sweep", *arguments)
 
 
-def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = run(capsys, *arguments, *QUICK, "--json")
-    assert code == 0, err
-    data = json.loads(out)
-    assert isinstance(data, dict)
-    return data
+def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return done(main, capsys, "sweep", *arguments, *QUICK)
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_where_the_last_ended(
+def test_a_sweep_continues_where_the_last_ended(
     cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     first = swept(capsys, cluster, "--trials", "6", "--seed", "0")
@@ -94,9 +87,7 @@ def begin(cluster: str, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    assert sweep.stderr is not None
-    while "best" not in sweep.stderr.readline():
-        assert sweep.poll() is None
+    wait_for_a_trial(Path("ga-sweep.db"), sweep)
     return sweep
 
 
@@ -152,35 +143,6 @@ def test_several_networks_are_tuned_together_and_two_objectives_have_a_front(
     code, _, err = run(capsys, cluster, "--trials", "1", "--front", *QUICK)
     assert code == 2
     assert "--front: vertical-paper minimises Eq. 1 alone" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ((), "--trials"),
-        (("--trials", "0"), "--trials"),
-        (("--trials", "1", "--strategy", "sequential"), "sequential"),
-        (("--trials", "1", "--objective", "beauty"), "beauty"),
-        (("--trials", "1", "--model", "none.onnx"), "none.onnx"),
-        (("--trials", "1", "--storage", "none/here.db"), "there is no folder"),
-        (("--trials", "1", "--storage", "foreign://host/base"), "foreign"),
-        (("--trials", "1", "--storage", "://"), "not a database URL"),
-        (("--trials", "1", "--output", "cluster.yaml"), "--output 'cluster.yaml'"),
-        (("--trials", "1", "--budget", "0"), "--budget"),
-    ],
-)
-def test_mistakes_end_in_a_sentence(
-    cluster: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
-) -> None:
-    code, _, err = run(capsys, cluster, *arguments)
-    assert code == 2
-    assert sentence in err.splitlines()[-1]
-
-
-def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "none.yaml", "--trials", "1", "--json")
-    assert code == 2
-    assert "none.yaml" in json.loads(out)["error"]
 
 
 def test_one_node_leaves_nothing_to_tune(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:

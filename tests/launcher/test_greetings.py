@@ -16,13 +16,14 @@ from launcher.config.load import load_cluster
 from launcher.plan.measuring import measure
 from launcher.plan.profile.file import ProfileCache
 from launcher.plan.settings import read_model
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.run.request import Request
-from launcher.streaming.job import launch, open_live
+from launcher.streaming.job import open_live
+from tests.launcher.launches import AGENTS, reported
 from tests.launcher.models import write_branches
 from tests.launcher_runtime.clusters import stop
 
-GREETED = "has this agent"
+GREETED = "is using this agent"
 """What an agent logs of each greeting that it accepts."""
 
 
@@ -80,7 +81,7 @@ def test_a_launch_with_engines_a_profile_and_unknown_memory_greets_twice(
     agents: Agents, tmp_path: Path, start: str, way: str
 ) -> None:
     path = write_cluster(tmp_path, agents, f"run: {{start: {start}}}\n")
-    cluster, progress = load_cluster(path), LineProgress(io.StringIO())
+    cluster, progress = load_cluster(path), LineDisplay(io.StringIO())
     cache = ProfileCache(tmp_path / "cache")
     file, _, _ = measure(cluster, read_model(cluster), None, progress, cache, most_s=0.0)
     profile = tmp_path / "profile.json"
@@ -88,9 +89,7 @@ def test_a_launch_with_engines_a_profile_and_unknown_memory_greets_twice(
     before = greetings(agents)
     request = Request(path, profile=profile)
     if way == "launch":
-        outcome = launch(request, progress, started_s=time.monotonic())
-        assert outcome.report is not None
-        assert outcome.report.agrees
+        assert reported(request, AGENTS).agrees
     else:
         with open_live(request, progress, most=2):
             pass

@@ -130,7 +130,7 @@ def load_text(text: str) -> None:
 
 @pytest.mark.parametrize("name", [PLAN, f"{SUBNETS}/index.json"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device", "huge"])
-def test_what_is_no_regular_file_or_too_large_is_a_sentence(
+def test_a_file_that_is_not_regular_or_too_large_is_refused_in_a_sentence(
     tmp_path: Path, name: str, kind: str
 ) -> None:
     """Opening a pipe would wait for ever, reading a device never ends."""
@@ -166,7 +166,7 @@ def test_a_file_of_millions_of_values_is_refused_early() -> None:
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../keep", "/etc/passwd", "a\0b", "x" * 300, "ü"])
-def test_an_index_names_files_beside_it_only(plan: Path, name: str) -> None:
+def test_an_index_names_files_in_its_own_folder_only(plan: Path, name: str) -> None:
     """Files that an earlier plan needed are removed."""
     keep = plan / "keep"
     keep.touch()

@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 
 from launcher.errors import BadInputError
 from launcher.inputs.images import DECODE_BYTES, MOST_PIXELS, decoded
+from tests.descriptors import opened_under
 from tests.launcher.models import network_of
 from tests.launcher.test_inputs import opened, paint
 
@@ -39,7 +40,7 @@ def refused(folder: Path, name: str, shape: tuple[int, ...] = IMAGE, inputs: int
 
 
 def peak_bytes(code: str, *arguments: object) -> int:
-    """What a process of its own holds at most while it runs `code`, beyond what it began with."""
+    """What its own process holds at most while it runs `code`, beyond what it began with."""
     measured = f"""
 import sys
 from pathlib import Path
@@ -75,7 +76,7 @@ def png(width: int, height: int, data: bytes, depth: int = 8, kind: int = 2) -> 
 # ---------------------------------------------------------------- images
 
 
-def test_a_postscript_file_is_no_image_whatever_it_is_called(
+def test_a_postscript_file_is_not_an_image_whatever_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pillow would run Ghostscript for it."""
@@ -204,7 +205,7 @@ def test_a_camera_picture_makes_no_warning(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- arrays
 
 
-def test_an_array_that_is_no_input_costs_nothing(tmp_path: Path) -> None:
+def test_an_array_that_is_not_an_input_costs_nothing(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open("x.npy", "w") as member:
             np.lib.format.write_array(member, np.ones((1, 2), np.float32))
@@ -272,7 +273,7 @@ def stating(shape: str, descr: str = "'<f4'") -> bytes:
     ("content", "sentence"),
     [
         (header("(" * 5000), ""),
-        (stating("(1, 3, 4, 6)"), "states 288 bytes of data"),
+        (stating("(1, 3, 4, 6)"), "declares 288 bytes of data"),
         (stating("(-1, 3, 4, 6)"), "a length that no array has"),
         (stating(f"({'9' * 5000}, 3, 4, 6)"), ""),
         (stating(f"({'9' * 400}, 3, 4, 6)"), "a length that no array has"),
@@ -302,7 +303,7 @@ def test_an_archive_that_lies_about_sizes_is_refused(tmp_path: Path) -> None:
     about = data.rindex(b"PK\1\2")
     lies = data[: about + 24] + struct.pack("<I", 1 << 31) + data[about + 28 :]
     (tmp_path / "a.npz").write_bytes(lies)
-    assert "states an impossible size" in refused(tmp_path, "a.npz")
+    assert "declares an impossible size" in refused(tmp_path, "a.npz")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -327,10 +328,9 @@ def test_thousands_of_archives_hold_one_descriptor(tmp_path: Path) -> None:
     for number in range(50):
         np.savez(tmp_path / f"{number}.npz", x=np.zeros((2, 1, 2), np.float32))
     inputs = opened(network_of((1, 2)), tmp_path, "*.npz")
-    before = len(os.listdir("/proc/self/fd"))
     for index in range(len(inputs)):
         inputs.items[index].load()
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(opened_under(tmp_path)) <= 1
 
 
 def test_images_of_sixteen_bits_are_scaled_in_stripes(tmp_path: Path) -> None:

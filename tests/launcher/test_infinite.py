@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from launcher.progress import LineProgress
 from launcher.results.report import Report
 from launcher.results.report_text import print_report
 from launcher.run.request import Request
-from launcher.streaming.job import launch
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import reported
 from tests.launcher.models import write_branches
 
 
@@ -35,25 +33,17 @@ def cluster(tmp_path: Path) -> Path:
 
 
 def run(cluster: Path, nodes: InProcess, *, verify: bool = True) -> tuple[Report, str]:
-    with LineProgress(io.StringIO()) as progress:
-        outcome = launch(
-            Request(cluster, verify=verify),
-            progress,
-            started_s=time.monotonic(),
-            runtime=nodes.runtime,
-        )
-    assert outcome.report is not None
-    text = io.StringIO()
-    print_report(outcome.report, Console(file=text, width=300))
-    return outcome.report, text.getvalue()
+    report, text = reported(Request(cluster, verify=verify), nodes), io.StringIO()
+    print_report(report, Console(file=text, width=300))
+    return report, text.getvalue()
 
 
-def test_what_the_whole_model_makes_too_is_legal_and_told(cluster: Path) -> None:
+def test_what_the_whole_model_makes_too_is_legal_and_reported(cluster: Path) -> None:
     report, text = run(cluster, InProcess())
     assert report.agrees
     assert report.as_json()["infinite"]["results"] == 2
     assert "2 results contain NaN or infinity, the first is frame 1" in text
-    assert "the whole model's do so too" in text
+    assert "those of the whole model do" in text
 
 
 def test_what_only_a_node_makes_is_a_failure_and_says_how_to_find_it(cluster: Path) -> None:

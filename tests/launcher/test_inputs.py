@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cnn.network import Network
-from launcher.config.cluster import InputConfig
+from launcher.config.network import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.fitting import IMAGENET_MEAN, IMAGENET_STD
 from launcher.inputs.frames import KEPT_BYTES, Inputs, open_inputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ import pytest
 from PIL import Image
 
 from launcher.errors import BadInputError, RunFailedError
-from launcher.progress import LineProgress
-from launcher.results.report_text import report_lines
+from launcher.results.sentences import report_lines
 from launcher.run.request import Request
 from launcher.run.runtime import RunResult
-from launcher.streaming.job import Outcome, launch
+from launcher.streaming.job import Outcome
 from tests.launcher.in_process import Disturb, InProcess
+from tests.launcher.launches import launched, reported
 from tests.launcher.models import DIGITS, write_branches
 
 KEYS = {
@@ -45,18 +44,14 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def run(request: Request, cluster: InProcess | None = None) -> tuple[Outcome, str]:
+def run(request: Request, nodes: InProcess | None = None) -> tuple[Outcome, str]:
     """The outcome, and what was said meanwhile."""
     said = io.StringIO()
-    runtime = (cluster or InProcess()).runtime
-    return launch(request, LineProgress(said), started_s=time.monotonic(), runtime=runtime), (
-        said.getvalue()
-    )
+    return launched(request, nodes, said), said.getvalue()
 
 
 def error_of(disturb: Disturb, cluster: Path) -> float:
-    report = run(Request(cluster), InProcess(disturb))[0].report
-    assert report is not None
+    report = reported(Request(cluster), InProcess(disturb))
     assert report.agreement is not None
     return report.agreement.max_relative_error
 
@@ -81,17 +76,15 @@ def test_a_run_agrees_with_the_whole_model_and_says_everything(cluster: Path) ->
 
 
 def test_a_report_says_what_one_node_alone_would_do_and_why_others_are_used(cluster: Path) -> None:
-    report = run(Request(cluster, verify=False))[0].report
-    assert report is not None
+    report = reported(Request(cluster, verify=False))
     assert report.alone is not None
     assert report.alone.node in "ab"
     (line,) = (line for line in report_lines(report) if "alone would make" in line)
-    assert "`pins` have layers elsewhere" in line
+    assert "`pins` place layers elsewhere" in line
 
 
 def test_the_predicted_period_comes_from_the_warm_up(cluster: Path) -> None:
-    report = run(Request(cluster, verify=False))[0].report
-    assert report is not None
+    report = reported(Request(cluster, verify=False))
     busiest = max(node.phases for node in report.nodes) * 0.001
     assert report.period_predicted_s >= busiest
     assert report.period_predicted_s != report.period_planned_s
@@ -106,8 +99,7 @@ def test_a_run_that_ends_while_nothing_is_deployed_has_a_report(cluster: Path) -
             result = complete.run(*given)
             return replace(result, stats={}, warmup_s={}, idle_rss_bytes={})
 
-    report = run(Request(cluster, verify=False), Undeployed())[0].report
-    assert report is not None
+    report = reported(Request(cluster, verify=False), Undeployed())
     assert report.as_json()["frames"] == 5
 
 
@@ -142,8 +134,7 @@ def test_swapped_frames_are_found(cluster: Path) -> None:
 
 
 def test_without_comparison_there_is_no_error_to_tell(cluster: Path) -> None:
-    report = run(Request(cluster, verify=False))[0].report
-    assert report is not None
+    report = reported(Request(cluster, verify=False))
     assert report.agreement is None
     assert report.as_json()["max_relative_error"] is None
     assert report.as_json()["verified"] is False
@@ -181,8 +172,7 @@ def test_the_digits_are_classified_as_well_as_by_the_whole_model(tmp_path: Path)
 
 def test_accuracy_counts_every_streamed_frame() -> None:
     request = Request(DIGITS / "cluster.yaml", strategy="sequential", frames=7, verify=False)
-    report = run(request)[0].report
-    assert report is not None
+    report = reported(request)
     assert report.accuracy is not None
     assert report.accuracy.distributed in {right / 7 for right in range(8)}
     assert report.accuracy.whole_model is None
@@ -211,16 +201,46 @@ def refused(request: Request) -> str:
     return str(caught.value)
 
 
-def pin(cluster: Path, pins: str) -> None:
-    cluster.write_text(cluster.read_text().replace("{stem: a, head: b}", pins))
+def change(cluster: Path, old: str, new: str) -> None:
+    text = cluster.read_text()
+    assert old in text
+    cluster.write_text(text.replace(old, new))
 
 
-def test_an_unknown_strategy_is_refused_with_those_there_are(cluster: Path) -> None:
-    cluster.write_text(cluster.read_text().replace("sequential", "sequental"))
-    sentence = refused(Request(cluster))
-    assert "line 5, strategy: unknown strategy 'sequental'; known are " in sentence
-    assert ", replicated, runs, sequential, " in sentence
-    assert sentence.endswith("did you mean 'sequential'?")
+PINS = "{stem: a, head: b}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentences"),
+    [
+        (
+            "sequential",
+            "sequental",
+            (
+                "line 5, strategy: unknown strategy 'sequental'; known are ",
+                ", replicated, runs, sequential, ",
+                "; did you mean 'sequential'?",
+            ),
+        ),
+        (
+            PINS,
+            "{stm: b}",
+            ("line 7, pins.stm: no layer of branches is called 'stm'", "did you mean 'stem'?"),
+        ),
+        (PINS, "{'st*': a, '*em': b}", ("layer 'stem' to 'b', but 'st*' pins it to 'a'",)),
+        (
+            "- name: a\n  - name: b",
+            "- {name: a, memory: 10MB}\n  - {name: b, memory: 10MB}",
+            ("10.0 MB", "raise its memory"),
+        ),
+    ],
+)
+def test_what_no_plan_is_possible_for_is_refused(
+    cluster: Path, old: str, new: str, sentences: tuple[str, ...]
+) -> None:
+    change(cluster, old, new)
+    said = refused(Request(cluster))
+    assert all(sentence in said for sentence in sentences)
 
 
 def test_a_strategy_of_the_command_line_is_not_called_one_of_the_file(cluster: Path) -> None:
@@ -251,34 +271,15 @@ def test_labels_are_for_classifiers(cluster: Path) -> None:
 
 
 def test_pins_hold_and_globs_match_layers(cluster: Path) -> None:
-    pin(cluster, "{stem: b, 'left*': b}")
+    change(cluster, PINS, "{stem: b, 'left*': b}")
     plan = run(Request(cluster, plan_only=True))[0].plan
     assert plan.assignment["stem"] == "b"
     assert plan.assignment["left"] == "b"
 
 
-def test_a_pin_that_no_layer_matches_is_refused(cluster: Path) -> None:
-    pin(cluster, "{stm: b}")
-    assert "line 7, pins.stm: no layer of branches is called 'stm'" in refused(Request(cluster))
-    assert "did you mean 'stem'?" in refused(Request(cluster))
-
-
-def test_two_globs_that_pin_one_layer_to_two_nodes_are_refused(cluster: Path) -> None:
-    pin(cluster, "{'st*': a, '*em': b}")
-    assert "pins layer 'stem' to 'b', but 'st*' pins it to 'a'" in refused(Request(cluster))
-
-
 def test_an_exact_pin_beats_a_glob(cluster: Path) -> None:
-    pin(cluster, "{stem: b, 's*': a, left: b, right: b}")
+    change(cluster, PINS, "{stem: b, 's*': a, left: b, right: b}")
     assert run(Request(cluster, plan_only=True))[0].plan.assignment["stem"] == "b"
-
-
-def test_a_plan_that_does_not_fit_is_refused_with_need_and_limit(cluster: Path) -> None:
-    text = cluster.read_text().replace("- name: b", "- {name: b, memory: 10MB}")
-    cluster.write_text(text.replace("- name: a", "- {name: a, memory: 10MB}"))
-    sentence = refused(Request(cluster))
-    assert "10.0 MB" in sentence
-    assert "raise its memory" in sentence
 
 
 def test_a_folder_without_plan_or_cluster_is_refused(tmp_path: Path) -> None:

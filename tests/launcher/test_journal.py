@@ -63,7 +63,7 @@ def restored(of: Journal) -> list[int]:
 def end(journal: Journal) -> None:
     """Close files as the end of a process does: all stops, and nothing is written any more."""
     journal._leaving.put(None)
-    journal._working.join()
+    journal._working.result()
     for segment in journal._open.values():
         segment.close()
     journal._opened.close()
@@ -110,7 +110,7 @@ def test_a_damaged_byte_costs_the_record_that_it_is_in_and_no_other(
 
 
 @given(st.binary(max_size=200))
-def test_what_another_run_wrote_or_nobody_is_no_record(data: bytes) -> None:
+def test_bytes_of_another_run_or_of_none_are_not_a_record(data: bytes) -> None:
     other = encode(FrameRecord(3, DONE, 7), b"run two!")
     assert list(decode(other + data, RUN)) == []
 
@@ -119,7 +119,7 @@ def test_what_another_run_wrote_or_nobody_is_no_record(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("file", ["journal", *(spec.file for spec in SPECS)])
-def test_a_file_cut_off_at_any_byte_costs_only_the_frames_behind_the_cut(
+def test_a_file_cut_off_at_any_byte_costs_only_the_frames_after_the_cut(
     whole: Path, file: str
 ) -> None:
     original = {path.name: path.read_bytes() for path in whole.iterdir()}
@@ -226,7 +226,7 @@ def test_the_journal_of_another_run_is_refused(whole: Path, other: RunIdentity, 
 
 
 def test_a_journal_is_not_written_over_without_resume(whole: Path) -> None:
-    with pytest.raises(BadInputError, match="holds the results of a run already; --resume"):
+    with pytest.raises(BadInputError, match="already holds the results of a run; --resume"):
         opened(whole, resume=False)
 
 
@@ -285,7 +285,7 @@ def test_a_head_that_is_none_is_a_sentence(whole: Path, text: str, sentence: str
         opened(whole)
 
 
-def test_a_disk_without_room_is_told_before_the_run(
+def test_a_disk_without_room_is_reported_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path / "run") as made:

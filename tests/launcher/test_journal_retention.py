@@ -60,7 +60,7 @@ def opened(
 def end(journal: Journal) -> None:
     """Close files as the end of a process does: all stops, and nothing is written any more."""
     journal._leaving.put(None)
-    journal._working.join()
+    journal._working.result()
     for segment in journal._open.values():
         segment.close()
     journal._opened.close()
@@ -160,7 +160,7 @@ def test_without_a_bound_nothing_is_removed(tmp_path: Path, quick: None) -> None
         assert again.removed == Removed()
 
 
-def test_a_journal_with_a_bound_goes_on_without_it_or_with_another(
+def test_a_journal_with_a_bound_continues_without_it_or_with_another(
     tmp_path: Path, quick: None
 ) -> None:
     with opened(tmp_path / "run", resume=False) as made:
@@ -233,7 +233,7 @@ def test_an_error_of_any_type_in_its_thread_ends_the_run_and_does_not_hang_it(
         made._closed = True
 
 
-def test_nothing_is_removed_before_it_stands_elsewhere(tmp_path: Path, quick: None) -> None:
+def test_nothing_is_removed_before_it_is_written_elsewhere(tmp_path: Path, quick: None) -> None:
     """`before_removal` sees every result that goes; if it fails, none goes and the run ends."""
     with opened(tmp_path / "run", resume=False) as made:
         seen = []
@@ -472,7 +472,7 @@ def test_a_removal_that_was_interrupted_is_completed_and_its_frames_stay_removed
 # ---------------------------------------------------------------- state between frames
 
 
-def test_the_state_behind_the_removed_results_is_kept(tmp_path: Path, quick: None) -> None:
+def test_the_state_after_the_removed_results_is_kept(tmp_path: Path, quick: None) -> None:
     with opened(tmp_path / "run", resume=False) as made:
         list(made.results(in_a_row=True))
         for frame in range(30):
@@ -484,7 +484,7 @@ def test_the_state_behind_the_removed_results_is_kept(tmp_path: Path, quick: Non
         np.testing.assert_array_equal(last["class"], [kept[0] - 1])
 
 
-def test_results_behind_a_damaged_one_are_computed_again_if_there_is_state(
+def test_results_after_a_damaged_one_are_computed_again_if_there_is_state(
     tmp_path: Path, quick: None
 ) -> None:
     with opened(tmp_path / "run", resume=False) as made:

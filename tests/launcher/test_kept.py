@@ -24,7 +24,7 @@ from launcher.plan.profile import file as profile_file
 from launcher.plan.profile.choice import Decided
 from launcher.plan.profile.file import NodeTimes, ProfileCache, ProfileFile
 from launcher.plan.profile.links import identities
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from nodes.protocol.messages import PROTOCOL, BoardFigures, Deployed, Welcome
 from partition.alone import plan_alone
 from partition.errors import PartitionError
@@ -37,6 +37,7 @@ from tests.launcher.test_boards import FIGURES
 
 NODES = "nodes: [{name: a}, {name: b}]\n"
 FOUND = "; found by an earlier search"
+SILENT = LineDisplay(io.StringIO())
 PORTS = {"a": 5500, "b": 5600}
 
 
@@ -55,7 +56,7 @@ def planner_of(folder: Path, model: Model, more: str = "") -> Planner:
     return Planner(cluster_of(folder, more), model, store=ProfileCache(folder / "cache"))
 
 
-def kept_by(planner: Planner, progress: LineProgress) -> Plan:
+def kept_by(planner: Planner, progress: LineDisplay) -> Plan:
     plan = planner.plan(progress)
     planner.keep(planner.problem(), plan)
     return plan
@@ -69,14 +70,14 @@ def rehearsed(plan: Plan, factor: float) -> dict[str, Deployed]:
     return {node: Deployed(1, seconds, 1) for node, seconds in found.items()}
 
 
-def is_found(planner: Planner, progress: LineProgress) -> bool:
+def is_found(planner: Planner, progress: LineDisplay) -> bool:
     """Whether a plan is found without a search."""
     return planner.plan(progress).explanation.endswith(FOUND)
 
 
 def test_a_plan_that_was_found_is_used_again(tmp_path: Path, model: Model) -> None:
     said = io.StringIO()
-    progress = LineProgress(said)
+    progress = LineDisplay(said)
     planner = planner_of(tmp_path, model)
     plan = kept_by(planner, progress)
     again = planner.plan(progress)
@@ -87,30 +88,30 @@ def test_a_plan_that_was_found_is_used_again(tmp_path: Path, model: Model) -> No
 
 def test_it_is_not_used_by_those_who_search_again(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
-    kept_by(planner, LineProgress(io.StringIO()))
-    assert not is_found(replace(planner, searches_again=True), LineProgress(io.StringIO()))
+    kept_by(planner, SILENT)
+    assert not is_found(replace(planner, searches_again=True), SILENT)
 
 
 @pytest.mark.parametrize(
     "more", ["seed: 7\n", "objective: memory\n", "pins: {stem: a}\n", "slack_frames: 3\n"]
 )
 def test_it_is_for_the_same_question_only(tmp_path: Path, model: Model, more: str) -> None:
-    kept_by(planner_of(tmp_path, model), LineProgress(io.StringIO()))
-    assert not is_found(planner_of(tmp_path, model, more), LineProgress(io.StringIO()))
+    kept_by(planner_of(tmp_path, model), SILENT)
+    assert not is_found(planner_of(tmp_path, model, more), SILENT)
 
 
 def test_it_is_for_the_same_nodes_only(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
-    kept_by(planner, LineProgress(io.StringIO()))
-    assert not planner.plan(LineProgress(io.StringIO()), ["a"]).explanation.endswith(FOUND)
+    kept_by(planner, SILENT)
+    assert not planner.plan(SILENT, ["a"]).explanation.endswith(FOUND)
 
 
 def test_it_is_found_whatever_memory_the_agents_report_today(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
-    kept_by(replace(planner, facts=Facts(memory={"a": 10**9})), LineProgress(io.StringIO()))
-    assert is_found(planner, LineProgress(io.StringIO()))
+    kept_by(replace(planner, facts=Facts(memory={"a": 10**9})), SILENT)
+    assert is_found(planner, SILENT)
     full = replace(planner, facts=Facts(memory=dict.fromkeys("ab", 10**9)))
-    assert is_found(full, LineProgress(io.StringIO()))
+    assert is_found(full, SILENT)
 
 
 @pytest.mark.parametrize(("factor", "is_used"), [(1.1, True), (2.0, False)])
@@ -118,46 +119,46 @@ def test_it_is_for_nodes_that_are_about_as_fast(
     tmp_path: Path, model: Model, factor: float, is_used: bool
 ) -> None:
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
-    kept_by(planner.after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
+    kept_by(planner.after(plan, rehearsed(plan, 1.0)), SILENT)
     later = planner.after(plan, rehearsed(plan, factor))
-    assert is_found(later, LineProgress(io.StringIO())) is is_used
+    assert is_found(later, SILENT) is is_used
 
 
-def test_a_damaged_entry_is_made_anew(tmp_path: Path, model: Model) -> None:
+def test_a_damaged_entry_is_made_again(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
-    kept_by(planner, LineProgress(io.StringIO()))
+    kept_by(planner, SILENT)
     for path in (tmp_path / "cache").iterdir():
         path.write_bytes(path.read_bytes()[:40])
-    assert not is_found(planner, LineProgress(io.StringIO()))
-    kept_by(planner, LineProgress(io.StringIO()))
-    assert is_found(planner, LineProgress(io.StringIO()))
+    assert not is_found(planner, SILENT)
+    kept_by(planner, SILENT)
+    assert is_found(planner, SILENT)
 
 
-def test_a_plan_that_does_not_fit_any_more_is_searched_anew(
+def test_a_plan_that_no_longer_fits_is_searched_again(
     tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = planner_of(tmp_path, model)
-    kept_by(planner, LineProgress(io.StringIO()))
+    kept_by(planner, SILENT)
 
     def refuse(self: Decided, problem: Problem) -> Solution:
         raise PartitionError("this version reads it otherwise")
 
     monkeypatch.setattr(Decided, "solve", refuse)
-    assert not is_found(planner, LineProgress(io.StringIO()))
+    assert not is_found(planner, SILENT)
 
 
 def test_what_takes_a_search_some_time_is_kept_and_nothing_else(
     tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner = planner_of(tmp_path, model)
-    planner.plan(LineProgress(io.StringIO()))
-    assert not is_found(planner, LineProgress(io.StringIO()))
+    planner.plan(SILENT)
+    assert not is_found(planner, SILENT)
     monkeypatch.setattr(planning, "WORTH_KEEPING_S", 0.0)
-    replace(planner, hurries=True).plan(LineProgress(io.StringIO()))
+    replace(planner, hurries=True).plan(SILENT)
     assert not (tmp_path / "cache").exists()
-    planner.plan(LineProgress(io.StringIO()))
-    assert is_found(planner, LineProgress(io.StringIO()))
+    planner.plan(SILENT)
+    assert is_found(planner, SILENT)
 
 
 def test_the_cache_is_bounded(
@@ -165,9 +166,9 @@ def test_the_cache_is_bounded(
 ) -> None:
     monkeypatch.setattr(profile_file, "MOST_KEPT", 3)
     for seed in range(6):
-        kept_by(planner_of(tmp_path, model, f"seed: {seed}\n"), LineProgress(io.StringIO()))
+        kept_by(planner_of(tmp_path, model, f"seed: {seed}\n"), SILENT)
     assert len(list((tmp_path / "cache").iterdir())) == 3
-    assert is_found(planner_of(tmp_path, model, "seed: 5\n"), LineProgress(io.StringIO()))
+    assert is_found(planner_of(tmp_path, model, "seed: 5\n"), SILENT)
 
 
 def welcome(name: str) -> Welcome:
@@ -176,7 +177,7 @@ def welcome(name: str) -> Welcome:
 
 def test_what_nodes_have_rehearsed_is_known_to_the_next_run(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     first = plan.phases[0]
     welcomes = {first.device: welcome(first.device)}
     planner.remember(plan, rehearsed(plan, 50.0), welcomes)
@@ -197,7 +198,7 @@ def test_two_agents_of_one_machine_are_known_apart(tmp_path: Path, model: Model)
     planner = Planner(load_cluster(path), model, store=ProfileCache(tmp_path / "cache"))
     welcomes = {name: welcome(name) for name in PORTS}
     factors = {"a": 50.0, "b": 1.0}
-    plans = {name: planner.plan(LineProgress(io.StringIO()), [name]) for name in PORTS}
+    plans = {name: planner.plan(SILENT, [name]) for name in PORTS}
     for name, plan in plans.items():
         planner.remember(plan, rehearsed(plan, factors[name]), welcomes)
     later = planner.remembering(welcomes)
@@ -211,7 +212,7 @@ def test_a_rehearsal_adds_to_what_was_profiled_unless_the_node_has_changed(
     tmp_path: Path, model: Model
 ) -> None:
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
     layer_s = {layer.name: 1e-3 for layer in model.network.layers}
     for who in identities(planner.nodes, welcomes).values():
@@ -228,7 +229,7 @@ def test_times_are_not_used_once_the_board_reports_another_speed(
 ) -> None:
     """As after a change of its quota or its power mode."""
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
 
     def with_board(factor: float) -> Planner:
@@ -249,7 +250,7 @@ def test_a_plan_of_another_strategy_is_not_kept_as_that_of_the_cluster(
     """As after a loss, when a quick strategy replaces the user's."""
     monkeypatch.setattr(planning, "WORTH_KEEPING_S", 0.0)
     planner = planner_of(tmp_path, model)
-    planner.plan(LineProgress(io.StringIO()), strategy="sequential-balanced")
+    planner.plan(SILENT, strategy="sequential-balanced")
     assert not (tmp_path / "cache").exists()
 
 
@@ -258,12 +259,12 @@ def test_a_plan_of_another_strategy_is_not_kept_as_that_of_the_cluster(
 )
 @given(st.floats(-4, 4).map(math.exp))
 @example(1.0)
-def test_a_board_that_has_become_faster_or_slower_is_planned_anew(
+def test_a_board_that_has_become_faster_or_slower_is_planned_again(
     tmp_path: Path, model: Model, slower: float
 ) -> None:
     """By its own figures: its quota or its power mode may be another."""
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     node = plan.phases[0].device
     before = Facts(figures={node: FIGURES})
     changed = replace(FIGURES, dense_s_per_mac=FIGURES.dense_s_per_mac * slower)
@@ -288,7 +289,7 @@ def test_a_kept_plan_that_one_node_alone_beats_by_now_is_searched_again(
     planner.keep(problem, plan)
     alone = plan_alone(problem)
     assert alone.period_s < plan.period_s / (1 + ALONE_MARGIN), "the network is tiny"
-    found = planner.plan(LineProgress(io.StringIO()))
+    found = planner.plan(SILENT)
     assert not found.explanation.endswith(FOUND)
     assert found.period_s <= alone.period_s * (1 + ALONE_MARGIN)
 
@@ -297,7 +298,7 @@ def test_a_speed_that_the_user_states_counts_more_than_rehearsals(
     tmp_path: Path, model: Model
 ) -> None:
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
     planner.remember(plan, rehearsed(plan, 50.0), welcomes)
     (tmp_path / "cluster.yaml").write_text(
@@ -311,7 +312,7 @@ def test_a_profile_that_the_user_names_counts_more_than_rehearsals(
     tmp_path: Path, model: Model
 ) -> None:
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     welcomes = {phase.device: welcome(phase.device) for phase in plan.phases}
     planner.remember(plan, rehearsed(plan, 50.0), welcomes)
     empty = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes={})
@@ -383,7 +384,7 @@ def test_whatever_lies_in_the_cache_plans_are_made(
     tmp_path: Path, model: Model, damaged: Callable[[Path], None]
 ) -> None:
     planner = planner_of(tmp_path, model)
-    plan = kept_by(planner, LineProgress(io.StringIO()))
+    plan = kept_by(planner, SILENT)
     welcomes = {node: welcome(node) for node in "ab"}
     measured = rehearsed(plan, 2.0)
     planner.remember(plan, measured, welcomes)
@@ -391,13 +392,13 @@ def test_whatever_lies_in_the_cache_plans_are_made(
         damaged(path)
     later = planner.remembering(welcomes)
     assert later.learned == {}
-    again = kept_by(later, LineProgress(io.StringIO()))
+    again = kept_by(later, SILENT)
     later.remember(again, measured, welcomes)
     assert again.assignment == plan.assignment
     assert not again.explanation.endswith(FOUND)
 
 
-def test_what_is_no_entry_stays_in_a_full_cache(
+def test_other_files_stay_in_a_full_cache(
     tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile_file, "MOST_KEPT", 1)
@@ -405,8 +406,8 @@ def test_what_is_no_entry_stays_in_a_full_cache(
     folder.mkdir(parents=True)
     os.utime(folder, (0, 0))
     planner = planner_of(tmp_path, model)
-    kept_by(planner, LineProgress(io.StringIO()))
-    assert is_found(planner, LineProgress(io.StringIO()))
+    kept_by(planner, SILENT)
+    assert is_found(planner, SILENT)
     assert folder.is_dir()
 
 
@@ -416,14 +417,12 @@ def test_whatever_an_agent_tells_of_its_rehearsal_plans_are_made(
 ) -> None:
     """Of times that the protocol allows."""
     planner = planner_of(tmp_path, model)
-    plan = planner.plan(LineProgress(io.StringIO()))
+    plan = planner.plan(SILENT)
     measured = {
         node: replace(each, phase_s=(seconds,) * len(each.phase_s), message_s=seconds)
         for node, each in rehearsed(plan, 1.0).items()
     }
     welcomes = {node: welcome(node) for node in measured}
     planner.remember(plan, measured, welcomes)
-    kept_by(planner.remembering(welcomes), LineProgress(io.StringIO()))
-    kept_by(
-        planner.after(plan, measured).after(plan, rehearsed(plan, 1.0)), LineProgress(io.StringIO())
-    )
+    kept_by(planner.remembering(welcomes), SILENT)
+    kept_by(planner.after(plan, measured).after(plan, rehearsed(plan, 1.0)), SILENT)

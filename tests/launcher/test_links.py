@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
+from launcher.config.node import NodeConfig
 from launcher.config.run import RunConfig
+from launcher.errors import UnreachableError
 from launcher.plan.devices import nodes_of
 from launcher.plan.profile.bench import Bench
-from launcher.plan.profile.file import ProfileCache
+from launcher.plan.profile.file import LinkTimes, ProfileCache
 from launcher.plan.profile.links import (
     TooSlowError,
     identities,
@@ -42,7 +44,7 @@ from launcher.plan.profile.survey import (
     rates_of,
     tournament,
 )
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import AgentRunner
 from launcher.run.runtime import RunOptions
@@ -160,7 +162,7 @@ def bench(
     )
     path.write_text("model: builtin:yolov2\nnodes:\n" + "".join(nodes))
     cluster = load_cluster(path)
-    with LineProgress(said) as progress:
+    with LineDisplay(said) as progress:
         options = RunOptions(RunConfig(connect_timeout_s=30.0), keep_agents=True)
         runner, nodes_there = AgentRunner(LocalAgents()), nodes_of(cluster)
         yield (
@@ -181,14 +183,35 @@ def test_links_of_boards_behind_tunnels_are_measured_once(tmp_path: Path, older:
         assert len(who) == 3
         new = measure_machines(board, nodes, who, cache)
         found = kept_links(who, cache)
-        assert len(found) == new > 0
+        assert set(found) == set(new)
+        assert new
         assert all((link.bytes_per_s or 1e9) > 1e6 for link in found)
         assert "assumed" not in said.getvalue()
         began_s = time.monotonic()
-        assert measure_machines(board, nodes, who, cache) == 0
+        assert measure_machines(board, nodes, who, cache) == ()
         assert time.monotonic() - began_s < 0.5
         assert kept_links(who, cache) == found
-        assert measure_machines(board, nodes, who, cache, again=True) > 0
+        assert measure_machines(board, nodes, who, cache, again=True)
+
+
+def test_links_that_cannot_be_kept_are_used_and_the_user_hears_why(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = ProfileCache(tmp_path / "file")
+    with (
+        agents_of_both_versions(set(), ("n0", "n1"), tmp_path) as addresses,
+        bench(addresses, tmp_path) as (board, nodes, said),
+    ):
+        who = identities(nodes, board.call_roll({}).welcomes)
+        (link,) = measure_machines(board, nodes, who, cache)
+        assert link.ends == ("n0", "n1")
+        assert "what is measured is not kept for later launches: " in said.getvalue()
+        assert kept_links(who, cache) == ()
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-308, 1e300, float("nan")])
+def test_a_rate_that_no_link_has_is_not_read(rate: float) -> None:
+    with pytest.raises(ValidationError):
+        LinkTimes(latency_s=0.001, bytes_per_s=rate)
 
 
 def test_agents_of_one_machine_have_no_link(tmp_path: Path) -> None:
@@ -196,22 +219,23 @@ def test_agents_of_one_machine_have_no_link(tmp_path: Path) -> None:
         addresses = {name: address for name, (address, _) in running.items()}
         with bench(addresses, tmp_path, "threads: 1") as (board, nodes, said):
             who = identities(nodes, board.call_roll({}).welcomes)
-            assert measure_machines(board, nodes, who, ProfileCache(tmp_path / "kept")) == 0
+            assert measure_machines(board, nodes, who, ProfileCache(tmp_path / "kept")) == ()
             assert not (tmp_path / "kept").exists()
             assert not (tmp_path / "links").exists()
             assert said.getvalue() == ""
 
 
-def test_a_board_that_dies_meanwhile_leaves_the_assumption_and_a_sentence(tmp_path: Path) -> None:
+def test_a_board_that_has_died_meanwhile_is_named(tmp_path: Path) -> None:
     with daemons(("n0", "n1"), tmp_path) as running:
         addresses = {name: address for name, (address, _) in running.items()}
-        with bench(addresses, tmp_path) as (board, nodes, said):
+        with bench(addresses, tmp_path) as (board, nodes, _):
             who = identities(nodes, board.call_roll({}).welcomes)
             os.kill(running["n1"][1], signal.SIGKILL)
             hasty = RunOptions(RunConfig(connect_timeout_s=1.0), keep_agents=True)
             cache = ProfileCache(tmp_path / "kept")
-            assert measure_machines(replace(board, options=hasty), nodes, who, cache) == 0
-        assert "links between machines are assumed, not measured: node 'n1'" in said.getvalue()
+            with pytest.raises(UnreachableError, match=r"node 'n1' at .* did not answer") as error:
+                measure_machines(replace(board, options=hasty), nodes, who, cache)
+        assert error.value.absent == {"n1": str(error.value)}
 
 
 def test_measuring_is_given_up_in_time_and_can_begin_again(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.node import NodeConfig
 from launcher.plan.devices import devices_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.measuring import kinds

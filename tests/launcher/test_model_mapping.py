@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +16,14 @@ from onnx import helper
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.settings import read_model
-from launcher.progress import LineProgress
 from launcher.run.request import Request
-from launcher.run.runner import real_runtime
-from launcher.streaming.job import Outcome, launch
 from tests.cnn.models import FLOAT, INT64, constant, graph, model, node, save, value, weight
 from tests.cnn.test_odd_names import ODD
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import AGENTS, launched, reported
 
-Real = pytest.param(lambda: real_runtime, marks=pytest.mark.slow, id="agents")
-Here = pytest.param(lambda: InProcess().runtime, id="in this process")
+Real = pytest.param(lambda: AGENTS, marks=pytest.mark.slow, id="agents")
+Here = pytest.param(InProcess, id="in this process")
 
 
 def write_detector(folder: Path) -> Path:
@@ -75,24 +71,17 @@ def changed(cluster: Path, **keys: object) -> Path:
     return cluster
 
 
-def launched(request: Request, runtime=None) -> Outcome:
-    progress = LineProgress(StringIO())
-    runtime = runtime or InProcess().runtime
-    return launch(request, progress, started_s=time.monotonic(), runtime=runtime)
-
-
-def agreed(request: Request, runtime=None) -> None:
-    report = launched(request, runtime).report
-    assert report is not None
+def agreed(request: Request, nodes=None) -> None:
+    report = reported(request, nodes)
     assert report.agreement is not None
     assert report.agrees
 
 
-@pytest.mark.parametrize("runtime", [Here, Real])
+@pytest.mark.parametrize("nodes", [Here, Real])
 def test_a_run_gives_the_outputs_that_are_asked_for(
-    cluster: Path, runtime: Callable[[], object], tmp_path: Path
+    cluster: Path, nodes: Callable[[], object], tmp_path: Path
 ) -> None:
-    agreed(Request(cluster, output=tmp_path / "out"), runtime())
+    agreed(Request(cluster, output=tmp_path / "out"), nodes())
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {
         f"{frame:06d}.{name}.npy" for frame in range(3) for name in ("scores", "boxes", "anchors")
@@ -107,8 +96,7 @@ def test_a_wrong_constant_does_not_agree(cluster: Path, monkeypatch: pytest.Monk
         return replace(found, constant_outputs={"anchors": np.zeros(4, np.float32)})
 
     monkeypatch.setattr("launcher.plan.planner.read_model", wrong)
-    report = launched(Request(cluster)).report
-    assert report is not None
+    report = reported(Request(cluster))
     assert report.agreement is not None
     assert not report.agrees
     assert report.agreement.worst_output == "anchors"
@@ -118,8 +106,7 @@ def test_without_comparison_the_simplified_network_is_held_to_its_file(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    report = launched(Request(cluster, verify=False)).report
-    assert report is not None
+    report = reported(Request(cluster, verify=False))
     assert report.agreement is None
 
 
@@ -244,18 +231,18 @@ def write_bfloat16(folder: Path) -> Path:
     return save(model(nodes, [value("x", (1, 3, 8, 8))], [value("y")], [kernel]), folder)
 
 
-@pytest.mark.parametrize("runtime", [Here, Real])
+@pytest.mark.usefixtures("quick_searches")
+@pytest.mark.parametrize("nodes", [Here, Real])
 @pytest.mark.parametrize("write", [write_loop, write_odd_names, write_bfloat16])
 def test_networks_that_are_written_unusually_run(
-    write: Callable[[Path], Path], runtime: Callable[[], object], tmp_path: Path
+    write: Callable[[Path], Path], nodes: Callable[[], object], tmp_path: Path
 ) -> None:
     file = write(tmp_path)
     path = tmp_path / "cluster.yaml"
     path.write_text(
         f"model: {file.name}\nnodes: [{{name: a}}, {{name: b}}]\nstrategy: vertical\nframes: 2\n"
-        "ga: {vertical: {budget: 0.05}}\n"  # any plan will do
     )
-    agreed(Request(path, output=tmp_path / "out"), runtime())
+    agreed(Request(path, output=tmp_path / "out"), nodes())
     assert list((tmp_path / "out").iterdir())
 
 

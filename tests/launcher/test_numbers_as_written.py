@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from launcher.config.cluster import ClusterConfig, NodeConfig
-from launcher.config.ends.sink_kinds import SINKS
-from launcher.config.ends.source_kinds import SOURCES
+from launcher.config.cluster import ClusterConfig
+from launcher.config.ends.kinds import SINKS, SOURCES
 from launcher.config.kinds import key_names
 from launcher.config.load import validated
+from launcher.config.node import NodeConfig
 from launcher.config.source import parse_source, source_text
 from launcher.config.units import parse_bytes, parse_duration, parse_link, parse_share, parse_speed
 from launcher.errors import BadInputError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,9 +13,11 @@ from launcher.config.load import load_cluster
 from launcher.plan.measuring import NewMeasurements, measure
 from launcher.plan.profile.file import ProfileFile, default_cache
 from launcher.plan.settings import read_model
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.run.request import Request
-from launcher.streaming.job import Outcome, launch
+from launcher.streaming.job import Outcome
+from tests.launcher.launches import AGENTS
+from tests.launcher.launches import launched as on_nodes
 from tests.launcher.models import write_branches
 from tests.launcher.test_greetings import counting_agent
 
@@ -54,7 +55,7 @@ def write(folder: Path, addresses: dict[str, str], more: dict[str, str] | None =
 
 
 def profiled(path: Path, *, again: bool = False) -> tuple[ProfileFile, NewMeasurements]:
-    cluster, progress = load_cluster(path), LineProgress(io.StringIO())
+    cluster, progress = load_cluster(path), LineDisplay(io.StringIO())
     model, cache = read_model(cluster), default_cache()
     file, _, taken = measure(cluster, model, None, progress, cache, again=again, most_s=0.0)
     return file, taken
@@ -65,7 +66,7 @@ def launched(
 ) -> tuple[Outcome, str]:
     said = io.StringIO()
     request = Request(path, profile=profile, search=search)
-    outcome = launch(request, LineProgress(said), started_s=time.monotonic())
+    outcome = on_nodes(request, AGENTS, said)
     assert outcome.report is not None
     assert outcome.report.agrees
     return outcome, said.getvalue()
@@ -123,7 +124,7 @@ def test_what_is_measured_later_counts(folder: Path, addresses: dict[str, str]) 
     assert all(kept(name) != second[name] for name in who)
 
 
-def test_damaged_entries_are_measured_anew(folder: Path, addresses: dict[str, str]) -> None:
+def test_damaged_entries_are_measured_again(folder: Path, addresses: dict[str, str]) -> None:
     path = write(folder, addresses)
     profiled(path)
     _, taken = profiled(path)

@@ -8,18 +8,16 @@ import os
 import select
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.errors import RunFailedError
-from launcher.progress import LineProgress
 from launcher.results.collecting import Results
 from launcher.run.request import Request
-from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import launched
 from tests.launcher.models import write_branches
 
 TEXT = "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\nframes: 20\n"
@@ -33,11 +31,6 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def run(request: Request, nodes: InProcess, said: io.StringIO | None = None) -> Outcome:
-    with LineProgress(said or io.StringIO()) as progress:
-        return launch(request, progress, started_s=time.monotonic(), runtime=nodes.runtime)
-
-
 def no_thread_is_left() -> bool:
     for thread in threading.enumerate():
         if thread.name.startswith("csdf-edge"):
@@ -47,7 +40,7 @@ def no_thread_is_left() -> bool:
 
 def test_progress_is_counted_among_all_frames(cluster: Path) -> None:
     said = io.StringIO()
-    run(Request(cluster), InProcess(), said)
+    launched(Request(cluster), InProcess(), said)
     assert "streaming: 20 of 20" in said.getvalue()
     assert no_thread_is_left()
 
@@ -58,7 +51,7 @@ def test_what_the_system_refuses_the_run_is_a_sentence(cluster: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/subnet")
 
     with pytest.raises(RunFailedError, match=r"/somewhere/subnet: No space left on device"):
-        run(Request(cluster), InProcess(full))
+        launched(Request(cluster), InProcess(full))
     assert no_thread_is_left()
 
 
@@ -68,14 +61,14 @@ def test_a_disk_that_is_full_of_results_ends_the_run(
     """The results before are there, and nothing waits for the others."""
     taken: list[int] = []
 
-    def on_result(_: Results, number: int, __: Any) -> None:
+    def on_result(_: Results, number: int, *__: Any) -> None:
         if number == 5:
             raise OSError(errno.ENOSPC, "No space left on device", "out/000005.npy")
         taken.append(number)
 
     monkeypatch.setattr(Results, "on_result", on_result)
     with pytest.raises(RunFailedError, match=r"out/000005.npy: No space left on device"):
-        run(Request(cluster, frames=10_000), InProcess())
+        launched(Request(cluster, frames=10_000), InProcess())
     assert taken == list(range(5))
     assert no_thread_is_left()
 
@@ -88,7 +81,7 @@ def test_ctrl_c_ends_the_run_and_all_its_threads(cluster: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run(Request(cluster, frames=100_000), InProcess(interrupt))
+        launched(Request(cluster, frames=100_000), InProcess(interrupt))
     assert no_thread_is_left()
 
 
@@ -105,6 +98,6 @@ def test_the_user_can_consent_to_nodes_that_return(cluster: Path) -> None:
             agreed.append(bool(heard) and consent.command == f"kill -USR1 {os.getpid()}")
 
     nodes = InProcess(agree)
-    run(Request(cluster, rebalance="ask"), nodes)
+    launched(Request(cluster, rebalance="ask"), nodes)
     assert agreed == [True]
     assert signal.getsignal(signal.SIGUSR1) is before

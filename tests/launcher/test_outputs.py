@@ -94,6 +94,32 @@ def test_the_table_keeps_the_rows_of_frames_that_will_not_be_written_again(tmp_p
     assert [row[:2] for row in rows[1:]] == [[n, f"{n}\n.png"] for n in ("8", "9", "11")]
 
 
+def test_a_run_that_resumes_takes_names_from_the_table_of_the_one_before(tmp_path: Path) -> None:
+    """The journal has the results of a source's frames, and not their names."""
+
+    def opened(*, resumes: bool) -> OutputFolder:
+        return OutputFolder(tmp_path, ("y",), top=2, resumes=resumes)
+
+    scores = {"y": np.array([[0.0, 0.9, 0.1]], np.float32)}
+    names = {0: "a.png", 2: "two\nlines.png", 3: "", 4: "d.png"}
+    with opened(resumes=True) as writer:  # there is no table yet
+        for frame, name in names.items():
+            writer.write(frame, scores, name)
+    with opened(resumes=True) as writer:
+        for frame in (0, 2, 3):
+            writer.write(frame, scores)
+        writer.write(5, scores, "e.png")
+        writer.write(6, scores)
+    with (tmp_path / "classes.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert [tuple(row[:2]) for row in rows[1::2]] == [
+        ("0", "a.png"), ("2", "two\nlines.png"), ("3", ""), ("5", "e.png"), ("6", "")
+    ]  # fmt: skip
+    with opened(resumes=False) as writer:
+        writer.write(0, scores)
+    assert "a.png" not in (tmp_path / "classes.csv").read_text()
+
+
 def test_several_outputs_have_their_names_in_their_files(tmp_path: Path) -> None:
     names = ("score", "aux/map", "aux:map")
     with OutputFolder(tmp_path, names, input_name=str) as writer:
@@ -102,7 +128,7 @@ def test_several_outputs_have_their_names_in_their_files(tmp_path: Path) -> None
     assert found == {"000007.score.npy": 0, "000007.aux_map.npy": 1, "000007.aux_map.2.npy": 2}
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInputError, match=r"--output .* cannot be written"):
         OutputFolder(tmp_path / "file" / "out", ("y",), input_name=str)

@@ -1,12 +1,9 @@
-"""A source with a pace of its own, from `cluster.yaml` to the report."""
+"""A source with its own pace, from `cluster.yaml` to the report."""
 
 from __future__ import annotations
 
 import io
-import sys
 import threading
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,13 @@ import pytest
 from rich.console import Console
 
 from launcher.errors import BadInputError
-from launcher.progress import LineProgress
+from launcher.inputs.frames import Inputs
 from launcher.results.report import PaceReport, Report
 from launcher.results.report_text import print_report
 from launcher.run.request import Request
-from launcher.run.runtime import RunResult
-from launcher.streaming.job import launch
+from launcher.run.runtime import Frame, RunResult
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import AGENTS, launched, reported
 from tests.launcher.models import write_branches
 
 TEXT = (
@@ -42,21 +39,16 @@ class Camera(InProcess):
     """Computes the first frame when the source has made all others: there is room for a few."""
 
     def run(self, plan, nodes, subnets, networks, on_update, options) -> RunResult:
+        took = networks[0].took
+
         def late(index: int, outputs: Any) -> None:
             for thread in threading.enumerate():
-                if thread.name == "csdf-edge pace":
+                if thread.name == "csdf-edge reader":
                     thread.join()
-            networks[0].on_result(index, outputs)
+            took(index, outputs)
 
-        held = (replace(networks[0], on_result=late),)
-        return super().run(plan, nodes, subnets, held, on_update, options)
-
-
-def run(request: Request, nodes: InProcess) -> Report:
-    with LineProgress(sys.stderr) as progress:
-        outcome = launch(request, progress, started_s=time.monotonic(), runtime=nodes.runtime)
-    assert outcome.report is not None
-    return outcome.report
+        networks[0].took = late
+        return super().run(plan, nodes, subnets, networks, on_update, options)
 
 
 def told(report: Report) -> str:
@@ -79,43 +71,47 @@ def in_words(frames: list[int]) -> str:
 
 
 @pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
-def test_drops_are_counted_told_and_journalled_and_results_keep_their_numbers(
-    cluster: Path, policy: str
+def test_drops_are_counted_reported_and_journalled_and_results_keep_their_numbers(
+    cluster: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An input whose frames are all dropped has no result, and nothing to be compared with."""
+    read, by = Inputs.__getitem__, list[str]()
+
+    def noted(self: Inputs, index: int) -> Frame:
+        by.append(threading.current_thread().name)
+        return read(self, index)
+
+    monkeypatch.setattr(Inputs, "__getitem__", noted)
     cluster.write_text(TEXT.replace("drop-newest", policy).replace("rate: 25", "rate: 5000"))
     output = cluster.parent / "out"
-    report = run(Request(cluster, output=output, journal=cluster.parent / "kept"), Camera())
+    report = reported(Request(cluster, output=output, journal=cluster.parent / "kept"), Camera())
     assert report.agrees
     written = sorted(int(path.name[:6]) for path in output.glob("*.score.npy"))
     dropped = [frame for frame in range(20) if frame not in written]
     assert len(dropped) >= 12, "two wait, and few are under way"
     assert report.frames == len(written)
+    assert by.count("csdf-edge frames") == len(written), "what is dropped is not decoded"
+    assert "csdf-edge reader" not in by
     assert report.pace == PaceReport(5000, policy, 2, len(dropped), ranges(dropped))
     words = f"{len(dropped)} of 20 were dropped ({policy}, 2 may wait): {in_words(dropped)}"
     assert f"5000 frames/s; {words}" in told(report)
     rows = np.load(cluster.parent / "kept" / "score.npy")
     for frame in written:
         np.testing.assert_array_equal(rows[frame], np.load(output / f"{frame:06}.score.npy"))
-    again = launch(
-        Request(cluster, journal=cluster.parent / "kept", resume=True),
-        LineProgress(io.StringIO()),
-        started_s=time.monotonic(),
-        runtime=InProcess().runtime,
-    )
+    again = launched(Request(cluster, journal=cluster.parent / "kept", resume=True))
     assert again.complete is not None
     assert again.complete.as_json()["dropped_frames"] == ranges(dropped)
 
 
 def test_the_nodes_are_not_blamed_for_the_pace_of_the_source(cluster: Path) -> None:
     nodes = InProcess()
-    run(Request(cluster), nodes)
+    reported(Request(cluster), nodes)
     assert nodes.options.source_period_s == 1 / 25
 
 
 def test_a_source_that_waits_drops_nothing_and_says_so(cluster: Path) -> None:
     cluster.write_text(TEXT.replace("drop-newest", "block").replace("rate: 25", "rate: 500"))
-    report = run(Request(cluster), InProcess())
+    report = reported(Request(cluster), InProcess())
     assert report.as_json()["pace"]["dropped"] == 0
     assert "500 frames/s at most, and paused while 2 frames waited; none dropped" in told(report)
 
@@ -126,7 +122,7 @@ def test_what_belongs_to_a_pace_needs_one(cluster: Path, key: str) -> None:
     kept = [line for line in kept if not line.startswith("queue")]
     cluster.write_text("\n".join([*kept, key]) + "\n")
     with pytest.raises(BadInputError, match=r"line \d+, \w+: has no effect without `rate`"):
-        run(Request(cluster), InProcess())
+        reported(Request(cluster), InProcess())
 
 
 @pytest.mark.slow
@@ -134,9 +130,7 @@ def test_real_agents_that_are_too_slow_for_the_source(cluster: Path, monkeypatch
     """Ten thousand frames a second are more than messages between processes can carry here."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cluster.parent / "cache"))
     cluster.write_text(TEXT.replace("rate: 25", "rate: 10000").replace("s: 20", "s: 800"))
-    with LineProgress(io.StringIO()) as progress:
-        report = launch(Request(cluster), progress, started_s=time.monotonic()).report
-    assert report is not None
+    report = reported(Request(cluster), AGENTS)
     assert report.agrees
     assert report.pace is not None
     assert report.pace.dropped > 0

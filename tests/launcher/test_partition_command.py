@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,9 @@ import pytest
 from ga.strategies import STRATEGIES
 from launcher.commands.launch import main as launch
 from launcher.commands.partition import main
+from tests.launcher.launches import done, ended
 from tests.launcher.models import write_branches
+from tests.quick_searches import GENERATIONS, INDIVIDUALS
 
 
 @pytest.fixture
@@ -25,20 +28,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "branches.onnx"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    out, err = capsys.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, out, err
+run = partial(ended, main)
 
 
-def solved(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = run(capsys, "solve", *arguments, "--json")
-    assert code == 0, err
-    data = json.loads(out)
-    assert isinstance(data, dict)
-    return data
+def solved(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return done(main, capsys, "solve", *arguments)
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "horizontal", "batch-split"])
@@ -55,7 +49,7 @@ def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy:
     assert {"optimal", "gap", "memory_saving_percent"} <= data.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_searches")
 def test_the_json_has_the_figures_and_the_logbook_of_a_genetic_algorithm(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +57,7 @@ def test_the_json_has_the_figures_and_the_logbook_of_a_genetic_algorithm(
     check_figures(data, "vertical-paper", "both")
     generations = data["generations"]
     assert generations[0]["generation"] == 0
-    assert generations[0]["evaluations"] == 5000
+    assert generations[0]["evaluations"] == INDIVIDUALS
     assert generations[-1]["least"] <= generations[0]["least"] <= generations[0]["mean"]
 
 
@@ -84,6 +78,7 @@ OBJECTIVES = ("memory", "latency", "energy")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_searches")
 @pytest.mark.parametrize(
     ("strategy", "objective"),
     [(name, "both") for name in STRATEGIES if name not in ("manual", "vertical-paper")]
@@ -164,41 +159,6 @@ def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "times as fast" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--json",), "--devices N"),
-        (("--devices", "2", "--cluster", "cluster.yaml"), "either --devices"),
-        (("--devices", "2", "--strategy", "best"), "unknown strategy 'best'"),
-        (("--devices", "2", "--memory", "much"), "--memory must be a size"),
-        (("--devices", "2", "--memory", "49MB"), "may hold 49.0 MB"),
-        (("--devices", "2", "--link", "fast"), "--link must be a rate"),
-        (("--cluster", "cluster.yaml", "--link", "1Gbit/s"), "for --cluster, write memory, link"),
-        (("--cluster", "none.yaml"), "none.yaml"),
-        (("--devices", "2", "--save", "plan"), "--save needs --cluster"),
-        (("--devices", "0"), "--devices"),
-        (("--devices", "2", "--objective", "beauty"), "beauty"),
-        (("--devices", "2", "--within", "200%"), "--within must be a share from 0 to 1"),
-        (
-            ("--devices", "2", "--objective", "memory", "--within", "5%"),
-            "--within has no effect with the objective memory",
-        ),
-    ],
-)
-def test_mistakes_end_in_a_sentence(
-    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
-) -> None:
-    code, _, err = run(capsys, "solve", model, *arguments)
-    assert code == 2
-    assert sentence in err.splitlines()[-1]
-
-
-def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "solve", "none.onnx", "--devices", "2", "--json")
-    assert code == 2
-    assert "none.onnx" in json.loads(out)["error"]
-
-
 def test_without_a_subcommand_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys)
     assert code == 2
@@ -220,6 +180,7 @@ def test_a_comparison_has_a_row_for_each_strategy_and_number(
     assert "needs a device for every layer" in rows[2, "manual"]["error"]
     text = page.read_text()
     assert text.count("<svg") == 4
+    assert "manual has no plan for 2 devices: " in text
     assert "<script" not in text
     assert "<link" not in text
     assert data["page"] == str(page)
@@ -236,29 +197,19 @@ def test_a_comparison_for_people_is_one_table(
     assert "×" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--devices", "two"), "2..10"),
-        (("--devices", "9..2"), "ascending"),
-        (("--devices", "0"), "from 1 to"),
-        (("--strategies", "sequentiel"), "sequential"),
-        (("--strategies", ","), "at least one"),
-        (("--html", "."), "is a folder"),
-    ],
-)
-def test_mistakes_in_a_comparison(
-    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
-) -> None:
-    code, _, err = run(capsys, "compare", model, *arguments)
-    assert code == 2
-    assert sentence in err.splitlines()[-1]
-
-
 def test_a_plan_is_drawn_with_every_layer_and_channel(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    solved(capsys, model, "--cluster", "cluster.yaml", "--strategy", "sequential", "--save", "plan")
+    solved(
+        capsys,
+        model,
+        "--cluster",
+        "cluster.yaml",
+        "--strategy",
+        "sequential",
+        "--save",
+        "plan",
+    )
     code, out, err = run(capsys, "show", "plan", "--output", "plan.svg", "--json")
     assert code == 0, err
     drawn = json.loads(out)
@@ -275,31 +226,29 @@ def test_a_plan_is_drawn_with_every_layer_and_channel(
     assert "proof" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [(("nothing",), "is not a saved plan"), (("cluster.yaml",), "is not a saved plan")],
-)
-def test_what_is_no_plan_is_not_drawn(
-    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
-) -> None:
-    code, _, err = run(capsys, "show", *arguments)
-    assert code == 2
-    assert sentence in err.splitlines()[-1]
-
-
 def test_a_picture_is_svg_or_html(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    solved(capsys, model, "--cluster", "cluster.yaml", "--strategy", "sequential", "--save", "plan")
+    solved(
+        capsys,
+        model,
+        "--cluster",
+        "cluster.yaml",
+        "--strategy",
+        "sequential",
+        "--save",
+        "plan",
+    )
     code, _, err = run(capsys, "show", "plan", "--output", "plan.png")
     assert code == 2
     assert ".svg or .html" in err
 
 
+@pytest.mark.usefixtures("quick_searches")
 def test_the_generations_of_a_search_are_drawn(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--devices", "2", "--convergence", "grown.svg")
     data = solved(capsys, model, *options, "--strategy", "vertical")
-    assert [row["generation"] for row in data["generations"]] == [*range(1, 51)]
+    assert [row["generation"] for row in data["generations"]] == [*range(1, 1 + GENERATIONS)]
     assert all(0 <= row["hypervolume"] <= 1 for row in data["generations"])
     text = Path("grown.svg").read_text("utf-8")
     ElementTree.fromstring(text)

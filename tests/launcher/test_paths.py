@@ -158,7 +158,7 @@ def test_a_subnet_of_an_earlier_time_is_a_regular_file_or_is_cut_again(
 
 @pytest.mark.parametrize("name", ["...onnx", "..onnx", ".hidden.onnx", f"{'x' * 101}.onnx"])
 def test_networks_of_one_run_have_names_that_can_be_folders(tmp_path: Path, name: str) -> None:
-    """Each has its results in a folder of its own: two dots would be the folder above."""
+    """Each has its results in its own folder: two dots would be the folder above."""
     for path in (tmp_path / name, tmp_path / "other.onnx"):
         write_branches(path)
     models = [name, "other.onnx"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,8 @@ import pytest
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.files import read_plan
-from launcher.progress import LineProgress
 from launcher.run.request import Request
-from launcher.streaming.job import Outcome, launch
-from tests.launcher.in_process import InProcess
+from tests.launcher.launches import launched, reported
 from tests.launcher.models import write_branches
 
 
@@ -29,17 +25,8 @@ def plan(tmp_path: Path) -> Path:
         "model: branches.onnx\nnodes:\n  - name: a\n    memory: 2GB\n  - name: b\n"
         "strategy: sequential\nframes: 3\nseed: 5\npins: {stem: a, head: b}\n"
     )
-    run(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
+    launched(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
     return tmp_path / "plan"
-
-
-def run(request: Request) -> Outcome:
-    return launch(
-        request,
-        LineProgress(io.StringIO()),
-        started_s=time.monotonic(),
-        runtime=InProcess().runtime,
-    )
 
 
 def edit(plan: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -61,7 +48,7 @@ def move(plan: Path, layer: str, target: str) -> None:
 
 def refused(plan: Path) -> str:
     with pytest.raises(BadInputError) as caught:
-        run(Request(plan, plan_only=True))
+        launched(Request(plan, plan_only=True))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -85,7 +72,7 @@ def test_the_assignment_comes_first_and_is_grouped_by_node(plan: Path) -> None:
     assert set.union(*placed.values()) == {x for xs in data["assignment"].values() for x in xs}
 
 
-def test_the_cluster_beside_it_can_be_used_from_anywhere(plan: Path) -> None:
+def test_the_saved_cluster_can_be_used_from_any_folder(plan: Path) -> None:
     original = load_cluster(plan.parent / "cluster.yaml")
     saved = load_cluster(plan / "cluster.yaml")
     assert Path(saved.model) == (plan.parent / "branches.onnx").resolve()
@@ -102,7 +89,7 @@ def test_a_server_of_the_plan_has_its_certificate_and_the_token_has_no_copy(
     keys = "{http: '127.0.0.1:0', token: a-secret-of-some-length, tls_key: k.pem}"
     text = (plan / "cluster.yaml").read_text(encoding="utf-8")
     first.write_text(f"{text}serve: {keys}\n", encoding="utf-8")
-    run(Request(first, save=tmp_path / "second", plan_only=True))
+    launched(Request(first, save=tmp_path / "second", plan_only=True))
     saved = load_cluster(tmp_path / "second" / "cluster.yaml").config.serve
     assert saved.token is None
     assert saved.tls_key == str(first.parent.resolve() / "k.pem")
@@ -110,22 +97,21 @@ def test_a_server_of_the_plan_has_its_certificate_and_the_token_has_no_copy(
 
 
 def test_a_saved_plan_is_the_same_plan_when_it_is_read(plan: Path) -> None:
-    before = run(Request(plan.parent / "cluster.yaml", plan_only=True)).plan
-    assert run(Request(plan, plan_only=True)).plan == before
-    assert run(Request(plan / "plan.json", plan_only=True)).plan == before
+    before = launched(Request(plan.parent / "cluster.yaml", plan_only=True)).plan
+    assert launched(Request(plan, plan_only=True)).plan == before
+    assert launched(Request(plan / "plan.json", plan_only=True)).plan == before
     assert not read_plan(plan).edited
 
 
 def test_a_saved_plan_runs(plan: Path) -> None:
-    report = run(Request(plan)).report
-    assert report is not None
+    report = reported(Request(plan))
     assert report.agrees
     assert report.frames == 3
 
 
-def test_running_it_cuts_nothing_anew(plan: Path) -> None:
+def test_running_it_cuts_nothing_again(plan: Path) -> None:
     before = subnets(plan)
-    run(Request(plan, verify=False))
+    launched(Request(plan, verify=False))
     assert subnets(plan) == before
 
 
@@ -136,15 +122,15 @@ def test_a_damaged_subnet_is_cut_again(plan: Path) -> None:
     )
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + b"!")
-    run(Request(plan, verify=False))
+    launched(Request(plan, verify=False))
     assert damaged.read_bytes() == content
 
 
-def test_an_edited_assignment_is_planned_proved_and_run_anew(plan: Path) -> None:
-    before, files = run(Request(plan, plan_only=True)).plan, subnets(plan)
+def test_an_edited_assignment_is_planned_proved_and_run_again(plan: Path) -> None:
+    before, files = launched(Request(plan, plan_only=True)).plan, subnets(plan)
     target = "b" if before.assignment["aux"] == "a" else "a"
     move(plan, "aux", target)
-    outcome = run(Request(plan))
+    outcome = launched(Request(plan))
     assert outcome.report is not None
     assert outcome.report.agrees
     assert outcome.plan.assignment == {**before.assignment, "aux": target}
@@ -160,7 +146,7 @@ def test_an_edited_assignment_is_planned_proved_and_run_anew(plan: Path) -> None
 
 def test_an_edited_plan_is_saved_as_it_is(plan: Path, tmp_path: Path) -> None:
     move(plan, "aux", "a")
-    run(Request(plan, plan_only=True, save=tmp_path / "again"))
+    launched(Request(plan, plan_only=True, save=tmp_path / "again"))
     assert not read_plan(tmp_path / "again").edited
     assert read_plan(tmp_path / "again").assignment["aux"] == "a"
 
@@ -225,7 +211,7 @@ def test_a_layer_on_two_nodes_is_named(plan: Path) -> None:
         ("[]", "is not a plan that this version of launch reads (format 1)"),
         ('{"format": 2}', "is not a plan that this version of launch reads (format 1)"),
         ('{"format": 1}', "the key 'model' is missing or is not text"),
-        ('{"format": 1, "format": 1}', "the key 'format' stands in one mapping twice"),
+        ('{"format": 1, "format": 1}', "duplicate key 'format' in one mapping"),
         (
             '{"format": 1, "model": "", "model_digest": "", "strategy": "", "explanation": "",'
             ' "assignment": {"a": "stem"}}',
@@ -247,27 +233,27 @@ def test_a_plan_needs_its_cluster(plan: Path) -> None:
 
 def test_a_strategy_does_not_go_with_a_plan(plan: Path) -> None:
     with pytest.raises(BadInputError, match=r"--strategy vertical: .* is a plan"):
-        run(Request(plan, strategy="vertical"))
+        launched(Request(plan, strategy="vertical"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(plan: Path) -> None:
     file = plan / "plan.json"
     with pytest.raises(BadInputError, match=r"--save .*plan\.json.*: cannot be written"):
-        run(Request(plan, plan_only=True, save=file / "below"))
+        launched(Request(plan, plan_only=True, save=file / "below"))
 
 
 def test_a_users_own_cluster_is_never_overwritten(plan: Path) -> None:
     cluster = plan.parent / "cluster.yaml"
     text = cluster.read_text()
     with pytest.raises(BadInputError, match=r"--save .* would be overwritten; choose another"):
-        run(Request(cluster, plan_only=True, save=plan.parent))
+        launched(Request(cluster, plan_only=True, save=plan.parent))
     assert cluster.read_text() == text
 
 
 def test_files_that_are_not_ours_stay_among_the_subnets(plan: Path) -> None:
     (plan / "subnets" / "notes.txt").write_text("mine")
     move(plan, "aux", "b")
-    run(Request(plan, verify=False))
+    launched(Request(plan, verify=False))
     assert (plan / "subnets" / "notes.txt").exists()
     index = json.loads((plan / "subnets" / "index.json").read_text())
     needed = {name for names in index.values() for name in names}
@@ -280,8 +266,8 @@ def test_a_plan_of_nodes_with_links_is_launched_again(tmp_path: Path) -> None:
         "model: branches.onnx\nnodes: [{name: a, link: 100Mbit/s}, {name: b, link: 12.5kB/s}]\n"
         "launcher_link: 1Gbit/s\nwithin: 5%\nstrategy: sequential\n"
     )
-    run(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
-    run(Request(tmp_path / "plan", plan_only=True))
+    launched(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
+    launched(Request(tmp_path / "plan", plan_only=True))
     before, after = (
         load_cluster(tmp_path / n).config for n in ("cluster.yaml", "plan/cluster.yaml")
     )

@@ -14,7 +14,8 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.plan.devices import devices_of
 from launcher.plan.files import read_plan, save_plan
 from launcher.plan.machines import THIS_MACHINE
-from launcher.plan.planner import Planner
+from launcher.plan.planner import MARGIN, Planner
+from launcher.plan.profile.file import ProfileFile
 from partition.planner import as_run, make_plan
 from tests.launcher.models import write_branches
 
@@ -95,6 +96,21 @@ def test_the_launchers_link_is_that_of_all_nodes_elsewhere(tmp_path: Path) -> No
     far, here = devices_of(cluster.changed(launcher_link=1.25e6))
     assert far.launcher_bytes_per_s == pytest.approx(0.94 * 1.25e6)
     assert here.launcher_bytes_per_s is None
+
+
+def test_part_of_the_tolerance_is_kept_for_errors_unless_the_user_gives_it_or_a_profile(
+    tmp_path: Path,
+) -> None:
+    cluster = cluster_of(tmp_path, "{name: a}, {name: b}")
+    model = read(tmp_path / "branches.onnx")
+    given = cluster.changed(within=0.1)
+    for asked, file, margin in (
+        (cluster, None, MARGIN),
+        (given, None, 0.0),
+        (cluster, ProfileFile(model="m", model_digest="", energy="", nodes={}), 0.0),
+    ):
+        problem = Planner(asked, model, file).problem()
+        assert (problem.within, problem.within_margin) == (0.1, margin)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ An error is in the files of the run, as wrong cutting or rewriting makes it, or 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +26,11 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import Agreement, FirstResults, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
+from launcher.results.comparison.tape import Tape
 from launcher.results.networks import network_numbers
 from launcher.results.whole import reference_results
 from launcher.run.runtime import SubnetFiles
+from nodes.executors import replay
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -38,7 +41,19 @@ Change = Callable[[onnx.ModelProto], None]
 
 Computed = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
+pytestmark = pytest.mark.slow
+
 SHOWN = tuple(kinds.frames())
+
+
+@pytest.fixture
+def in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are computed again by the process of the test, which has loaded the engine already."""
+
+    def carry_out(_: Tape, job: Path, on_done: object) -> None:
+        replay.run(json.loads(job.read_text("utf-8")))
+
+    monkeypatch.setattr(Tape, "_carry_out", carry_out)
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,9 @@ class Cluster:
         def frame(index: int) -> dict[str, np.ndarray]:
             return self.frame(shown[index])
 
-        references = reference_results(original, len(shown), frame, folder, lambda _: None)
+        references = reference_results(
+            original, network.outputs, len(shown), frame, folder, lambda _: None
+        )
         found = compare(first, self.names, references, numbers)
         if not found.doubtful:
             return found.agreement
@@ -182,7 +199,7 @@ def swapped_channels(model: onnx.ModelProto) -> None:
             return
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq", "dynamic"])
 @pytest.mark.parametrize("head", ["scores", "mask", "boxes"])
 def test_without_an_error_all_frames_agree(
@@ -192,7 +209,7 @@ def test_without_an_error_all_frames_agree(
     assert run.compared(tmp_path, run.files, run.files).agrees
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq", "dynamic"])
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"])
 def test_nodes_whose_engines_fuse_less_agree(
@@ -214,7 +231,7 @@ def test_nodes_whose_engines_fuse_less_agree(
     assert found.rule == ("movement" if kind == "qdq" else "precision")
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq"])
 @pytest.mark.parametrize("change", [one_percent_more, another_pad, swapped_channels])
 def test_an_error_in_a_subnets_file_is_found_and_named(
@@ -230,7 +247,7 @@ def test_an_error_in_a_subnets_file_is_found_and_named(
     assert run.plan.assignment[wrong.begins.layer] == "b"
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq"])
 @pytest.mark.parametrize("shown", range(3), ids=SHOWN)
 def test_a_percent_too_much_in_one_phase_is_found_on_every_frame(
@@ -241,7 +258,7 @@ def test_a_percent_too_much_in_one_phase_is_found_on_every_frame(
     assert not run.compared(tmp_path, files, files, shown=(shown,)).agrees
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq"])
 def test_an_error_that_only_a_node_has_is_put_down_to_the_nodes(
     cluster: Callable[..., Cluster], tmp_path: Path, kind: str
@@ -253,7 +270,7 @@ def test_an_error_that_only_a_node_has_is_put_down_to_the_nodes(
     assert "agree with the whole model on this machine" in wrong.begins.sentence
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("in_one_process")
 @pytest.mark.parametrize("kind", ["float32", "float16", "qdq"])
 def test_slices_are_compared_with_the_parts_that_they_are(
     cluster: Callable[..., Cluster], tmp_path: Path, kind: str
@@ -268,7 +285,6 @@ def test_slices_are_compared_with_the_parts_that_they_are(
     assert "[2/2]" in wrong.begins.layer
 
 
-@pytest.mark.slow
 def test_a_network_that_was_read_wrongly_is_told_from_a_wrong_plan(
     cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
@@ -280,4 +296,4 @@ def test_a_network_that_was_read_wrongly_is_told_from_a_wrong_plan(
     wrong = replace(run, model=misread).compared(tmp_path, files, files)
     assert not wrong.agrees
     assert wrong.begins is not None
-    assert "as it was read" in wrong.begins.sentence
+    assert "after reading and simplification" in wrong.begins.sentence

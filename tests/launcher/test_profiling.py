@@ -27,10 +27,10 @@ from launcher.plan.profile.bench import (
     two_batches,
 )
 from launcher.plan.profile.file import (
+    DeclaredIdentity,
     LinkTimes,
     NodeEntry,
     NodeIdentity,
-    NodePart,
     NodeTimes,
     ProfileCache,
     ProfileFile,
@@ -39,14 +39,14 @@ from launcher.plan.profile.file import (
 )
 from launcher.plan.profile.links import link_times, node_part
 from launcher.plan.profile.power import device_watts
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
-from launcher.streaming.job import launch as launch_job
 from nodes.protocol.messages import DeviceOffer, EngineOffer, Stats, Welcome
 from partition.measured.profiles import NodeProfile, SubnetTime
 from partition.plan import Plan
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import in_json, launched
 from tests.launcher.models import write_branches
 
 PI = NodeIdentity(
@@ -70,8 +70,8 @@ def profile(identity: NodeIdentity = PI) -> ProfileFile:
     return ProfileFile(model="net", model_digest="d1", energy="RAPL", nodes={"a": entry})
 
 
-def known(**changes: Any) -> NodePart:
-    return NodePart(**{"host": "pi", "threads": 2, "cpus": ()} | changes)
+def known(**changes: Any) -> DeclaredIdentity:
+    return DeclaredIdentity(**{"host": "pi", "threads": 2, "cpus": ()} | changes)
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_engine_that_was_chosen_without_a_time_is_damage(tmp_path: Path) -> N
     data["nodes"]["a"]["engines"] = {"chosen": "tvm", "seconds": {}, "layers": 1}
     path = tmp_path / "p.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(BadInputError, match=r"nodes\.a\.engines: .*'tvm' is chosen and has no"):
+    with pytest.raises(BadInputError, match=r"nodes\.a\.engines: .*'tvm' is chosen but has no"):
         read_profile(path)
 
 
@@ -186,7 +186,7 @@ def test_nodes_of_a_machine_share_what_it_takes_idle() -> None:
     assert device_watts(STATS, 4.0, 2) == pytest.approx((2.0 + 3.0 / 0.25, 2.0))
 
 
-def test_a_power_that_was_not_measured_is_no_number() -> None:
+def test_a_power_that_was_not_measured_is_not_a_number() -> None:
     assert device_watts(replace(STATS, energy_j=None), 4.0, 1) == (None, 4.0)
     assert device_watts(replace(STATS, busy_s=(0.1,)), 4.0, 1) == (None, 4.0), "it hardly computed"
 
@@ -203,13 +203,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(command: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    with pytest.raises(SystemExit) as ended:
-        command([*arguments, "--json"])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, json.loads(capsys.readouterr().out)
-
-
 def test_a_profile_that_is_not_there_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,10 +210,10 @@ def test_a_profile_that_is_not_there_is_named(
         (partition, "solve", "branches.onnx", "--cluster", "cluster.yaml"),
         (launch, "cluster.yaml"),
     ):
-        code, data = run(command, capsys, *arguments, "--profile", "none.json")
+        code, data = in_json(command, capsys, *arguments, "--profile", "none.json")
         assert code == 2
         assert "none.json: there is no such profile" in data["error"]
-    code, data = run(
+    code, data = in_json(
         partition, capsys, "solve", "branches.onnx", "--devices", "2", "--profile", "none.json"
     )
     assert code == 2
@@ -232,7 +225,7 @@ def test_measured_solved_launched_and_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = ("profile", "--cluster", "cluster.yaml")
-    code, data = run(partition, capsys, *wanted)
+    code, data = in_json(partition, capsys, *wanted)
     assert code == 0, data
     assert data["measured_now"]["layers"] > 0
     assert data["measured_now"]["subnets"] > 0
@@ -241,31 +234,31 @@ def test_measured_solved_launched_and_refused(
     assert set(layers) == {"stem", "left", "right", "join", "pool", "head", "aux"}
     assert all(seconds > 0 for seconds in layers.values())
 
-    code, again = run(partition, capsys, *wanted)
+    code, again = in_json(partition, capsys, *wanted)
     assert code == 0
     assert not any(again["measured_now"].values())
     assert again["nodes"] == data["nodes"]
 
     with_it = ("--profile", "profile.json")
     solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
-    code, solved = run(partition, capsys, *solve, *with_it)
+    code, solved = in_json(partition, capsys, *solve, *with_it)
     assert code == 0
     assert solved["times"] == "measured"
-    code, report = run(launch, capsys, "cluster.yaml", *with_it)
+    code, report = in_json(launch, capsys, "cluster.yaml", *with_it)
     assert code == 0
     assert report["max_relative_error"] <= 1e-4
 
-    assert run(partition, capsys, *solve, "--save", "plan")[0] == 0
+    assert in_json(partition, capsys, *solve, "--save", "plan")[0] == 0
     of_plan = ("--plan", "plan", "--output", "of-plan.json")
-    code, measured = run(partition, capsys, *wanted, *of_plan)
+    code, measured = in_json(partition, capsys, *wanted, *of_plan)
     assert code == 0
-    code, planned = run(launch, capsys, "plan", "--plan-only", "--profile", "of-plan.json")
+    code, planned = in_json(launch, capsys, "plan", "--plan-only", "--profile", "of-plan.json")
     assert code == 0
     assert planned["period_planned_s"] == pytest.approx(measured["period_s"])
 
     path = folder / "profile.json"
     path.write_text(path.read_text().replace("ONNX Runtime", "Another engine"))
-    code, refused = run(launch, capsys, "cluster.yaml", *with_it)
+    code, refused = in_json(launch, capsys, "cluster.yaml", *with_it)
     assert code == 2
     assert "was measured on another node 'a': engine 'Another engine" in refused["error"]
 
@@ -278,7 +271,7 @@ def test_the_best_of_several_plans_is_chosen_by_measured_subnets(
         "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nframes: 4\n"
         "strategy: vertical\nga:\n  vertical:\n    budget: 0.02\n"
     )
-    code, data = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    code, data = in_json(partition, capsys, "profile", "--cluster", "cluster.yaml")
     assert code == 0, data
     plans = data["choice"]["plans"]
     assert 2 <= len(plans) <= sum(ROUNDS)
@@ -287,12 +280,12 @@ def test_the_best_of_several_plans_is_chosen_by_measured_subnets(
         assert few < many
         assert few_s < many_s
     solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--profile", "profile.json")
-    code, solved = run(partition, capsys, *solve, "--strategy", "vertical")
+    code, solved = in_json(partition, capsys, *solve, "--strategy", "vertical")
     assert code == 0, solved
     assert solved["strategy"] == "vertical"
     assert solved["period_s"] == pytest.approx(plans[0]["period_s"])
     assert f"chosen among {len(plans)} plans" in solved["explanation"]
-    code, report = run(launch, capsys, "cluster.yaml", "--profile", "profile.json")
+    code, report = in_json(launch, capsys, "cluster.yaml", "--profile", "profile.json")
     assert code == 0, report
     assert f"chosen among {len(plans)} plans" in report["explanation"]
     assert report["max_relative_error"] <= 1e-4
@@ -321,9 +314,9 @@ def test_a_profile_from_another_machine_or_of_another_model_is_refused(
         options = ("--profile", path)
         if command == "solve":
             solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml")
-            code, data = run(partition, capsys, *solve, *options)
+            code, data = in_json(partition, capsys, *solve, *options)
         else:
-            code, data = run(launch, capsys, "cluster.yaml", "--plan-only", *options)
+            code, data = in_json(launch, capsys, "cluster.yaml", "--plan-only", *options)
         assert code == 2
         return str(data["error"])
 
@@ -373,7 +366,7 @@ def test_a_plan_of_a_profile_is_made_of_all_its_times_however_they_changed_meanw
     cluster = load_cluster(folder / "cluster.yaml").changed(
         strategy="auto", pins={"stem": "a", "head": "b"}
     )
-    model, progress = read(folder / "branches.onnx"), LineProgress(StringIO())
+    model, progress = read(folder / "branches.onnx"), LineDisplay(StringIO())
     cache = ProfileCache(folder / "cache")
     file, plan, _ = measure(cluster, model, None, progress, cache, runtime=Slowing().runtime)
     assert file.choice is not None
@@ -393,8 +386,6 @@ def test_a_launch_goes_by_the_profile_as_it_was_when_it_began(folder: Path) -> N
             return super().runtime(nodes)
 
     request = Request(folder / "cluster.yaml", profile=path, frames=2)
-    outcome = launch_job(
-        request, LineProgress(StringIO()), started_s=0.0, runtime=Changing().runtime
-    )
+    outcome = launched(request, Changing())
     assert outcome.plan is not None
     assert outcome.plan.times == "measured"

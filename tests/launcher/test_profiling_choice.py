@@ -14,8 +14,8 @@ from launcher.config.load import load_cluster
 from launcher.plan.devices import devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.profile.choice import (
-    Choice,
     Decided,
+    MeasuredPlans,
     candidates,
     made_for,
     measured_plan,
@@ -33,7 +33,7 @@ from launcher.plan.profile.links import node_part
 from launcher.plan.profile.use import profile_file
 from launcher.progress import open_progress
 from partition.errors import PartitionError
-from partition.measured.profiles import NodeProfile
+from partition.measured.profiles import NodeProfile, Profile
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem, Solution
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 def posed(folder: Path, **changes: object) -> tuple[Model, Problem]:
     cluster = load_cluster(folder / "cluster.yaml").changed(**changes)
     model = read(folder / "branches.onnx")
-    return model, Planner(cluster, model).problem()
+    return model, Planner(cluster, model).problem(measured=Profile({}))
 
 
 class Fixed:
@@ -120,15 +120,17 @@ def test_the_shorter_period_is_ranked_first_where_all_else_is_equal(folder: Path
     assert ranked(problem, [slow, fast]) == [fast, slow]
 
 
-def choice_for(folder: Path, problem: Problem, **nodes: str) -> Choice:
+def choice_for(folder: Path, problem: Problem, **nodes: str) -> MeasuredPlans:
     """A choice of everything on `b`, before everything on `a`."""
     devices = devices_of(load_cluster(folder / "cluster.yaml"))
     plans = [plan_of(problem, everything_on(problem, device)) for device in ("b", "a")]
     measured = tuple(measured_plan(plan, plan.period_s) for plan in plans)
-    return Choice(made_for=made_for(problem, "auto", devices, {}), strategy="auto", plans=measured)
+    return MeasuredPlans(
+        made_for=made_for(problem, "auto", devices, {}), strategy="auto", plans=measured
+    )
 
 
-def profile_with(folder: Path, choice: Choice | None, layers: Mapping[str, float]) -> Path:
+def profile_with(folder: Path, choice: MeasuredPlans | None, layers: Mapping[str, float]) -> Path:
     cluster = load_cluster(folder / "cluster.yaml")
     model = read(folder / "branches.onnx")
     nodes = {}

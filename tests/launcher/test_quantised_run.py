@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cnn.model import read
-from launcher.progress import LineProgress
 from launcher.run.request import Request
-from launcher.streaming.job import launch
 from tests.launcher import kinds
+from tests.launcher.launches import AGENTS, reported
 
 
 @pytest.mark.slow
@@ -32,9 +29,7 @@ def test_engines_that_get_every_other_layer_round_as_one_that_has_all(
         f"model: {model}\nnodes:\n  - name: a\n  - name: b\ninsecure: true\nstrategy: vertical\n"
         f"input: {tmp_path}/*.npy\npins: {json.dumps(pins)}\n"
     )
-    with LineProgress(sys.stderr) as progress:
-        report = launch(Request(cluster), progress, started_s=time.monotonic()).report
-    assert report is not None
+    report = reported(Request(cluster), AGENTS)
     assert report.agreement is not None
     assert report.agreement.rule == "precision"
     assert report.agrees

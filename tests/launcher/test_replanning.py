@@ -17,9 +17,11 @@ import pytest
 
 from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest, Rehearsed
+from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.batch_size import QUICK
-from launcher.plan.devices import Facts, devices_of
+from launcher.plan.boards import with_boards
+from launcher.plan.devices import NO_FACTS, devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.profile.file import ProfileCache
 from launcher.plan.replanning import (
@@ -30,7 +32,7 @@ from launcher.plan.replanning import (
     UnwantedError,
 )
 from launcher.plan.settings import read_model
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.run.background import Background, IsWanted
 from nodes.protocol.messages import PROTOCOL, Deployed, Welcome
 from tests.launcher.models import write_branches
@@ -166,7 +168,7 @@ def test_a_memory_that_is_too_small_is_named_with_the_need(tmp_path: Path) -> No
         replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("c",)))
 
 
-def test_work_in_the_background_is_told_by_a_descriptor_and_by_number() -> None:
+def test_work_in_the_background_is_reported_by_a_descriptor_and_by_number() -> None:
     background: Background[str] = Background()
     may_go_on = threading.Event()
 
@@ -222,6 +224,15 @@ def test_a_plan_that_is_hardly_better_than_the_one_that_streams_is_not_cut(
     assert planner(PlanRequest(3, ("a", "b"), 1), plan).gain == pytest.approx(1.0)
 
 
+def test_a_plan_is_not_better_than_one_that_streams_faster_than_foreseen(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = replanner(cluster, tmp_path / "subnets")
+    plan = planner(PlanRequest(1, ("a", "b"))).plan
+    assert planner(PlanRequest(2, ("a", "b"), 1, least_gain=0.9), plan).gain > 0.9
+    with pytest.raises(NotBetterError, match=r"0\.50 times as fast"):
+        planner(PlanRequest(3, ("a", "b"), 1, 0.9, plan.frame_s / 2), plan)
+
+
 def test_what_is_done_after_the_end_is_forgotten() -> None:
     """Telling of it would raise an error in its thread, which fails the test."""
     background: Background[None] = Background()
@@ -238,7 +249,7 @@ def test_what_a_whole_search_finds_is_kept_for_the_next_run(tmp_path: Path) -> N
     """Also if the run ends before a change to it, and however short the search is."""
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
     planner = Planner(cluster, read_model(cluster), store=ProfileCache(tmp_path / "cache"))
-    progress = LineProgress(io.StringIO())
+    progress = LineDisplay(io.StringIO())
     before = planner.plan(progress, ["a", "b"])
     replan = Replanner(planner, tmp_path / "subnets")
     assert not replan.has_searched
@@ -251,7 +262,7 @@ def test_what_a_whole_search_finds_is_kept_for_the_next_run(tmp_path: Path) -> N
 def test_a_search_that_the_end_of_the_run_stops_is_not_kept(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
     planner = Planner(cluster, read_model(cluster), store=ProfileCache(tmp_path / "cache"))
-    before = planner.plan(LineProgress(io.StringIO()), ["a", "b"])
+    before = planner.plan(LineDisplay(io.StringIO()), ["a", "b"])
     replan = Replanner(planner, tmp_path / "subnets")
     replan.close()
     with pytest.raises(UnwantedError):
@@ -260,7 +271,7 @@ def test_a_search_that_the_end_of_the_run_stops_is_not_kept(tmp_path: Path) -> N
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_a_rehearsal_lets_expect_is_said_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_the_period_by_the_rehearsal_is_shown_while_the_run_continues(tmp_path: Path) -> None:
     said: list[str] = []
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
     planner = Planner(cluster, read_model(cluster))
@@ -296,7 +307,7 @@ def test_what_phases_take_in_the_stream_is_for_later_runs_only(tmp_path: Path) -
 def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, strategy: str) -> None:
     """A plan made in a hurry serves only those who hurry too."""
     cluster = cluster_of(tmp_path, f"strategy: {strategy}\n")
-    store, progress = ProfileCache(tmp_path / "cache"), LineProgress(io.StringIO())
+    store, progress = ProfileCache(tmp_path / "cache"), LineDisplay(io.StringIO())
     planner = Planner(cluster, read_model(cluster), store=store, hurries=True)
     plan = planner.plan(progress, ["a", "b"])
     replan = Replanner(planner, tmp_path / "subnets")
@@ -313,7 +324,7 @@ def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, str
     replan.close()
     later = planner.remembering(welcomes)
     again = later.plan(progress, ["a", "b"])
-    assert "earlier search" in again.explanation
+    assert f"an earlier {'run' if strategy == 'auto' else 'search'}" in again.explanation
     assert (again.strategy, again.assignment) == (plan.strategy, plan.assignment)
     patient = replace(later, hurries=False).plan(progress, ["a", "b"])
     assert ("earlier search" in patient.explanation) == (strategy == "sequential")
@@ -321,15 +332,17 @@ def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, str
 
 def test_a_node_that_comes_later_is_as_fast_as_one_of_its_kind(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
-    planner = Planner(cluster, read_model(cluster), facts=Facts(threads={"a": 1}))
+    pi, pc = (Welcome(PROTOCOL, "x", "1", "tcp://x:1", "E", kind, 4, 1) for kind in ("pi", "pc"))
+    facts = with_boards(NO_FACTS, Roll({"a": Greeted("", pi)}), NO_FACTS.nodes(cluster))
+    planner = Planner(cluster, read_model(cluster), facts=facts)
     replan = Replanner(planner, tmp_path / "subnets")
     plan = replan(PlanRequest(1, ("a",))).plan
-    pi, pc = (Welcome(PROTOCOL, "x", "1", "tcp://x:1", "E", kind, 4, 1) for kind in ("pi", "pc"))
     seconds = tuple(0.5 / len(plan.phases) for _ in plan.phases)
     replan.learn(plan, Rehearsed(1, {"a": Deployed(1, seconds, 1)}, {"a": pi}))
     replan(PlanRequest(2, ("a", "b", "c"), newcomers={"b": pi, "c": pc}))
     replan.close()
-    learned = replan.planner.learned
+    assert replan.planner.profile is not None
+    learned = replan.planner.profile.nodes
     assert learned["b"] == learned["a"]
     assert "c" not in learned
 

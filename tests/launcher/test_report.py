@@ -6,6 +6,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,12 +14,15 @@ from rich.console import Console
 from cnn.network import Tensor
 from csdf.conversion.from_network import HOST, SINK, SOURCE
 from launcher.core.recovery import Recovery
-from launcher.progress import BarProgress, LineProgress
+from launcher.progress import BarDisplay, LineDisplay
 from launcher.results.comparison.agreement import Agreement
-from launcher.results.report import Accuracy, Report, make_report, plan_as_json
+from launcher.results.limit import Limit, limit_of
+from launcher.results.report import Accuracy, AloneReport, Report, make_report, plan_as_json
 from launcher.results.report_text import plan_text, print_report, report_text
+from launcher.results.sentences import report_lines
+from launcher.results.summary import limit_lines, summary_lines
 from launcher.run.runtime import RunResult, Update
-from launcher.streaming.job import _show
+from launcher.streaming.running import show_update
 from nodes.protocol.messages import PROTOCOL, Stats, Welcome
 from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
@@ -168,10 +172,10 @@ def test_agreement_in_json(
     assert data["verified"] is (agreement is not None)
 
 
-def test_people_are_told_everything() -> None:
+def test_verbose_people_are_told_everything() -> None:
     console = Console(file=io.StringIO(), width=110)
     found = report()
-    print_report(found, console)
+    print_report(found, console, verbose=True)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for part in (
@@ -189,6 +193,97 @@ def test_people_are_told_everything() -> None:
         assert part in " ".join(text.split()), part
 
 
+def test_the_first_screen_is_five_lines() -> None:
+    lines = summary_lines(report())
+    assert (
+        lines[0]
+        == "6 frames/s once the pipeline is full, 24.3 frames/s expected; 4 frames in 1.00 s"
+    )
+    assert lines[1].startswith("latency 500.0 ms in the median, ")
+    assert lines[1].endswith(" expected; 700.0 ms at worst")
+    assert lines[2] == "memory (peak): a 110.0 MB"
+    assert lines[3] == (
+        "agrees with ONNX Runtime on the whole model: difference 1.0e-06, allowed 1e-04; accuracy "
+        "75.00%"
+    )
+    assert lines[4] == (
+        "bottleneck: waiting for messages (a computes most: 50% of the time); stream 50 frames or "
+        "more"
+    )
+    assert len(lines) == 5
+    assert all(len(line) <= 110 for line in lines), "none is broken without a terminal"
+    text = printed(report_text(report()))
+    assert "proof" not in text
+    assert "strategy" not in text
+
+
+def test_memory_is_compared_with_one_node_alone_unless_the_plan_is_that() -> None:
+    alone = AloneReport("a", 0.05, 150_000_000)
+    (line,) = (line for line in summary_lines(replace(metered(), alone=alone)) if "memory" in line)
+    assert line == "memory (peak): a 110.0 MB, b 110.0 MB; a alone 150.0 MB"
+    found = replace(report(), alone=alone)
+    assert not any("alone" in line for line in [*summary_lines(found), *report_lines(found)])
+
+
+@pytest.mark.parametrize(
+    ("limit", "changes", "sentence"),
+    [
+        (Limit("node", "a", 0.97), {}, "(computes 97% of the time); a faster board in its place"),
+        (
+            Limit("node", "a", 0.97),
+            {"period_measured_s": 0.2, "period_predicted_s": 0.1},
+            "slower than rehearsed: `node-agent --doctor`",
+        ),
+        (Limit("node", "a", 0.97, True), {}, "another machine would help"),
+        (Limit("link", "b", 0.8), {}, "the link of b (busy 80% of the time); a faster link, or"),
+        (Limit("source", "a", 0.3), {}, "the source (a computes most: 30% of the time)"),
+        (Limit("waiting", "a", 0.3), {}, "a larger `batch`, would need fewer messages"),
+        (Limit("waiting", "a", 0.3), {"order": "strict"}, "`order: pipelined` lets"),
+        (
+            Limit("node", "a", 0.97),
+            {"alone": AloneReport("a", 0.1, 10**8, "`pins` place layers elsewhere")},
+            "a alone would make 10 frames/s, but `pins` place layers elsewhere",
+        ),
+    ],
+)
+def test_the_bottleneck_comes_with_what_would_help(
+    limit: Limit, changes: dict[str, Any], sentence: str
+) -> None:
+    usual = replace(metered(), frames=1000, period_measured_s=0.1, period_predicted_s=0.1)
+    (line,) = limit_lines(replace(usual, **{"limit": limit, **changes}))
+    assert sentence in line
+
+
+def test_a_limit_is_what_is_busy_or_else_the_source_or_the_waiting() -> None:
+    def kind(busy: dict[str, float], frame_s: float, *, is_paced: bool = False) -> str:
+        found = limit_of(PLAN, busy, frame_s, is_paced=is_paced)
+        assert found is not None
+        return found.kind
+
+    sent_s = 1000 / PLAN.devices[0].link_bytes_per_s  # the input's bytes over its link
+    assert kind({"a": 0.95}, 1.0) == "node"
+    assert kind({"a": 0.5}, 1.0) == "waiting"
+    assert kind({"a": 0.5}, 1.0, is_paced=True) == "source"
+    assert kind({"a": 0.5}, sent_s / 0.8) == "link"
+    assert limit_of(PLAN, {}, 1.0, is_paced=False) is None
+
+
+def test_long_lists_of_a_plan_are_folded_unless_all_is_wanted() -> None:
+    phases = tuple(replace(PHASE, name=f"a/{number}") for number in range(20))
+    found = replace(PLAN, phases=phases)
+    text = printed(plan_text(found))
+    assert "a/11" in text
+    assert "a/12" not in text
+    assert "and 8 more, with --verbose" in text
+    assert "a/19" in printed(plan_text(found, verbose=True))
+
+
+def test_assumed_watts_are_said_to_be_assumed() -> None:
+    text = " ".join(printed(report_text(report(), verbose=True)).split())
+    assert "predicted per frame, by assumed watts of all nodes" in text
+    assert "assumed" not in printed(report_text(metered(), verbose=True))  # 20 and 5 W
+
+
 def test_a_disagreement_is_loud() -> None:
     console = Console(file=io.StringIO(), width=110)
     print_report(report(Agreement(math.inf, 0, "y")), console)
@@ -204,7 +299,7 @@ def test_a_plan_is_shown_without_a_run() -> None:
     assert {node["name"] for node in plan_as_json(PLAN)["nodes"]} == {"a", "idle"}
 
 
-def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
+def test_a_loss_that_the_run_recovered_from_is_reported_in_both_forms() -> None:
     past = Recovery(("b",), ("node 'b' was lost while running",), 1.25, 2, 3, waited_s=0.75)
     found = make_report(
         PLAN,
@@ -233,34 +328,84 @@ def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
     assert found.nodes[0].busy_s_per_frame == pytest.approx(0.15)  # of the two frames since then
 
 
-def test_lines_come_once_per_tenth_of_a_stage() -> None:
-    stream = io.StringIO()
-    with LineProgress(stream) as progress:
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_stage_is_one_line_and_a_long_one_a_line_a_minute() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LineDisplay(stream, clock) as progress:
         progress.say("reading net")
         for done in range(201):
-            progress.update("streaming", done, 200)
+            progress.update("streaming", done, 200, "fast")
+        progress.update("streaming", 200, 200, "fast")
+        for second in range(120):
+            clock.now_s = float(second)
+            progress.update("searching", second, 200)
+            progress.say("x") if second == 50 else None
         progress.update("comparing", 0, 2, "slowly")
-    lines = stream.getvalue().splitlines()
-    assert lines[0] == "reading net"
-    assert lines[1:12] == [f"streaming: {20 * tenth} of 200" for tenth in range(11)]
-    assert lines[12:] == ["comparing: 0 of 2, slowly"]
+    assert stream.getvalue().splitlines() == [
+        "reading net",
+        "streaming: 200 of 200, fast",
+        "searching: 5 of 200",
+        "x",
+        "searching: 65 of 200",
+        "searching: 119 of 200",
+        "comparing: 0 of 2, slowly",
+    ]
 
 
-def test_how_much_longer_a_run_waits_is_told_with_the_stage() -> None:
+def test_stages_that_overlap_are_a_line_each() -> None:
     stream = io.StringIO()
-    _show(LineProgress(stream), Update("waiting for any node (s)", 20, 180, "2 min 40 s left"))
+    with LineDisplay(stream, Clock()) as progress:
+        progress.update("searching", 7, 10)
+        for done in range(4):
+            progress.update("uploading", done, 3)
+            progress.update("loading", done // 2, 2)
+        progress.update("loading", 2, 2)
+        progress.update("uploading", 0, 2)  # again, after a loss
+        progress.update("uploading", 2, 2)
+    assert stream.getvalue().splitlines() == [
+        "searching: 7 of 10",
+        "uploading: 3 of 3",
+        "loading: 2 of 2",
+        "uploading: 2 of 2",
+    ]
+
+
+def test_a_stage_without_an_end_is_a_line_at_once_and_a_minute() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with LineDisplay(stream, clock) as progress:
+        for second in range(100):
+            clock.now_s = float(second)
+            progress.update("streaming", second, None)
+    assert stream.getvalue().splitlines() == ["streaming: 0", "streaming: 60"]
+
+
+def test_how_much_longer_a_run_waits_is_reported_with_the_stage() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = LineDisplay(stream, clock)
+    for passed_s in (1, 20):
+        clock.now_s = float(passed_s)
+        show_update(progress, Update("waiting for any node (s)", passed_s, 180, "2 min 40 s left"))
     assert stream.getvalue() == "waiting for any node (s): 20 of 180, 2 min 40 s left\n"
 
 
 def test_a_stage_without_work_is_one_line() -> None:
     stream = io.StringIO()
-    LineProgress(stream).update("loading", 0, 0)
+    LineDisplay(stream).update("loading", 0, 0)
     assert stream.getvalue() == "loading: 0 of 0\n"
 
 
 def test_the_bar_takes_what_the_lines_take() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with BarProgress(console) as progress:
+    with BarDisplay(console) as progress:
         progress.say("reading [net]")
         progress.update("searching [a]", 1, 2, "best [b]")
         progress.update("streaming", 1, 2)
@@ -270,7 +415,7 @@ def test_the_bar_takes_what_the_lines_take() -> None:
     assert "done" in console.file.getvalue()
 
 
-def test_joules_per_frame_are_measured_beside_predicted() -> None:
+def test_joules_per_frame_are_shown_measured_and_predicted() -> None:
     found = metered()
     one, other = found.nodes
     assert one.joules_per_frame == other.joules_per_frame == pytest.approx(12.0 / 4)
@@ -279,7 +424,7 @@ def test_joules_per_frame_are_measured_beside_predicted() -> None:
     # Each is busy for 50 ms of the period, and waits for the rest of it.
     waits_s = found.period_predicted_s - 0.05
     assert one.joules_per_frame_predicted == pytest.approx(20 * 0.05 + 5 * waits_s, rel=0.05)
-    text = printed(report_text(found))
+    text = printed(report_text(found, verbose=True))
     assert "energy: 6.00 J per frame measured (40.0 W)" in text
     assert "a: 3.00 J per frame (20.0 W) by RAPL of a" in text
 
@@ -301,7 +446,7 @@ def test_what_one_node_did_not_measure_is_neither_a_number_nor_part_of_a_sum() -
     assert data["joules_per_frame"] is None
     assert [node["joules_per_frame"] for node in data["nodes"]] == [pytest.approx(3.0), None]
     assert all(node["joules_per_frame_predicted"] > 0 for node in data["nodes"])
-    text = printed(report_text(found))
+    text = printed(report_text(found, verbose=True))
     assert "measured (" not in text
     assert "a: 3.00 J per frame (20.0 W) by RAPL of a" in text
     assert "not measured on b: its meter could not be read all the time" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import load_cluster
+from launcher.config.node import NodeConfig
 from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
 from launcher.plan.reported_memory import reported_limits
-from launcher.progress import LineProgress
 from launcher.run.request import Request
 from launcher.run.runtime import Node, RunResult
-from launcher.streaming.job import Outcome, launch
+from launcher.streaming.job import Outcome
 from nodes.protocol.messages import PROTOCOL, Welcome
 from partition.pricing.memory_budget import CODE_BYTES
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import launched
 from tests.launcher.models import write_classifier
 
 MB = 1_000_000
@@ -70,9 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(request: Request, a: int, b: int) -> tuple[Outcome, str]:
     """The outcome with these megabytes available to the nodes, and what was said meanwhile."""
     said = io.StringIO()
-    runtime = Reporting({"a": a * MB, "b": b * MB}).runtime
-    outcome = launch(request, LineProgress(said), started_s=time.monotonic(), runtime=runtime)
-    return outcome, said.getvalue()
+    return launched(request, Reporting({"a": a * MB, "b": b * MB}), said), said.getvalue()
 
 
 def needs(outcome: Outcome) -> dict[str, int]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from launcher.errors import BadInputError
-from launcher.progress import LineProgress
+from launcher.progress import LineDisplay
 from launcher.results.journal.records import DONE, RECORD_BYTES, decode
-from launcher.results.report_text import _journal
+from launcher.results.sentences import _journal
 from launcher.run.request import Request
 from launcher.streaming.job import Outcome, launch
 from tests.launcher.in_process import InProcess
@@ -75,7 +75,7 @@ def complete(once: Path, tmp_path: Path) -> Path:
 
 
 def run(request: Request, nodes: InProcess) -> Outcome:
-    with LineProgress(sys.stderr) as progress:
+    with LineDisplay(sys.stderr) as progress:
         return launch(request, progress, started_s=time.monotonic(), runtime=nodes.runtime)
 
 
@@ -163,8 +163,12 @@ def test_a_run_that_is_another_one_now_is_refused(complete: Path, key: str) -> N
 
 def test_there_must_be_a_journal_to_resume(cluster: Path) -> None:
     cluster.write_text(cluster.read_text().replace("journal: kept\n", ""))
-    with pytest.raises(BadInputError, match="--resume: there is no journal to go on with"):
+    with pytest.raises(BadInputError, match="--resume: there is no journal to continue"):
         run(Request(cluster, resume=True), InProcess())
+
+
+def _has_record(journal: Path) -> bool:
+    return journal.exists() and journal.stat().st_size >= RECORD_BYTES
 
 
 @pytest.mark.slow
@@ -177,12 +181,9 @@ def test_killed_outright_it_loses_and_repeats_nothing(cluster: Path) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     kept = cluster.parent / "kept"
     with subprocess.Popen(command, env=environment, **pipes) as process:
-        for line in process.stderr:
-            if (
-                re.match("streaming: [1-9]", line)
-                and (kept / "journal").stat().st_size >= RECORD_BYTES
-            ):
-                break
+        while not _has_record(kept / "journal"):
+            with suppress(subprocess.TimeoutExpired):
+                raise AssertionError(process.wait(timeout=0.01))
         process.send_signal(signal.SIGKILL)
     before = (kept / "journal").read_bytes()
     rows = np.load(kept / "score.npy").copy()

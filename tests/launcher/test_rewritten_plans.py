@@ -10,8 +10,9 @@ import pytest
 from cnn.rewrite.rewrites import Slices
 from launcher.plan.files import read_plan
 from launcher.run.request import Request
+from tests.launcher.launches import launched, reported
 from tests.launcher.models import write_branches
-from tests.launcher.test_plan_files import edit, move, refused, run, subnets
+from tests.launcher.test_plan_files import edit, move, refused, subnets
 
 
 @pytest.fixture
@@ -22,13 +23,12 @@ def plan(tmp_path: Path) -> Path:
         "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\n"
         "strategy: horizontal\nframes: 3\nseed: 5\npins: {left: a}\n"
     )
-    run(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
+    launched(Request(tmp_path / "cluster.yaml", plan_only=True, save=tmp_path / "plan"))
     return tmp_path / "plan"
 
 
 def test_a_rewritten_network_runs_and_computes_the_same(plan: Path) -> None:
-    report = run(Request(plan.parent / "cluster.yaml")).report
-    assert report is not None
+    report = reported(Request(plan.parent / "cluster.yaml"))
     assert report.agrees
     assert report.frames == 3
 
@@ -41,23 +41,22 @@ def test_rewrites_stand_one_to_a_line(plan: Path) -> None:
 
 
 def test_a_saved_plan_is_the_same_plan_when_it_is_read(plan: Path) -> None:
-    before = run(Request(plan.parent / "cluster.yaml", plan_only=True)).plan
-    assert run(Request(plan, plan_only=True)).plan == before
+    before = launched(Request(plan.parent / "cluster.yaml", plan_only=True)).plan
+    assert launched(Request(plan, plan_only=True)).plan == before
     assert Slices("stem", (2, 2)) in before.rewrites
     assert not read_plan(plan).edited
 
 
-def test_a_saved_plan_runs_and_cuts_nothing_anew(plan: Path) -> None:
+def test_a_saved_plan_runs_and_cuts_nothing_again(plan: Path) -> None:
     before = subnets(plan)
-    report = run(Request(plan)).report
-    assert report is not None
+    report = reported(Request(plan))
     assert report.agrees
     assert subnets(plan) == before
 
 
 def test_a_part_can_be_moved_by_hand(plan: Path) -> None:
     move(plan, "stem[1/2]", "b")
-    outcome = run(Request(plan))
+    outcome = launched(Request(plan))
     assert outcome.plan.assignment["stem[1/2]"] == "b"
     assert outcome.report is not None
     assert outcome.report.agrees
@@ -69,7 +68,7 @@ def test_a_rewrite_can_be_changed_by_hand(plan: Path) -> None:
         text.replace('"stem", "channels": [2, 2]', '"stem", "channels": [1, 3]')
     )
     before = subnets(plan)
-    outcome = run(Request(plan))
+    outcome = launched(Request(plan))
     assert Slices("stem", (1, 3)) in outcome.plan.rewrites
     assert outcome.report is not None
     assert outcome.report.agrees

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
+from launcher.config.cluster import ClusterConfig
 from launcher.config.load import load_cluster
+from launcher.config.network import InputConfig, ModelConfig
+from launcher.config.node import NodeConfig
+from launcher.config.run import RunConfig
 from launcher.config.schema import cluster_schema, schema_text
 from launcher.config.serve import ServeConfig
-from launcher.config.task import TaskConfig
+from launcher.config.task import TaskConfig, TaskKind
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted(ROOT.glob("examples/**/cluster*.yaml"))]
@@ -33,11 +37,22 @@ def test_every_key_is_described() -> None:
             assert described.get("description"), f"{model.__name__}.{key}"
 
 
-def test_short_forms_are_in_the_schema() -> None:
-    properties = cluster_schema()["properties"]
-    assert {"type": "string"} in properties["model"]["anyOf"]
-    assert {"type": "string"} in properties["input"]["anyOf"]
-    assert {"$ref": "#/$defs/TaskConfig/properties/kind"} in properties["task"]["anyOf"]
+@pytest.mark.parametrize(
+    ("key", "form"),
+    [
+        ("model", {"type": "string"}),
+        ("model", {"$ref": "#/$defs/ModelConfig"}),
+        ("input", {"type": "string"}),
+        ("input", {"items": {"type": "string"}, "minItems": 1, "type": "array"}),
+        ("journal", {"type": "string"}),
+        ("recovery", {"type": "boolean"}),
+        ("task", {"enum": list(get_args(TaskKind)), "type": "string"}),
+    ],
+)
+def test_short_forms_are_in_the_schema(key: str, form: dict[str, object]) -> None:
+    described = cluster_schema()["properties"][key]
+    forms = [*described.get("anyOf", ()), *described.get("oneOf", ())]
+    assert form in [each for one in forms for each in (one, *one.get("anyOf", ()))]
 
 
 @pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: str(path.relative_to(ROOT)))

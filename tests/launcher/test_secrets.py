@@ -84,7 +84,7 @@ def test_the_configuration_that_is_shown_has_no_secret_and_what_else_is_said(
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from(SECRET_PLACES), st.sampled_from(ANYTHING), st.booleans())
-def test_no_sentence_about_a_mistake_beside_a_secret_has_it(
+def test_no_message_about_a_mistake_next_to_a_secret_contains_it(
     place: tuple[Any, ...], value: Any, adds: bool
 ) -> None:
     data = copy.deepcopy(yaml.safe_load(CONFIG))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +11,15 @@ import yaml
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
 from launcher.plan.files import read_plan
-from launcher.progress import LineProgress
 from launcher.results.report_text import report_text
 from launcher.run.request import Request
-from launcher.streaming.job import Outcome, launch
 from tests.cnn.models import run as alone
 from tests.launcher.in_process import InProcess
+from tests.launcher.launches import AGENTS, launched, reported
 from tests.launcher.models import DIGITS, write_branches
 from tests.launcher.test_report import printed
+
+pytestmark = pytest.mark.usefixtures("quick_searches")
 
 
 @pytest.fixture
@@ -38,7 +37,6 @@ def cluster(tmp_path: Path) -> Path:
         "inputs:\n"
         "  branches: frames.npz\n"
         "frames: 5\n"
-        "ga: {vertical: {budget: 0.05}}\n"  # any plan will do
     )
     generator = np.random.default_rng(0)
     np.savez(
@@ -49,28 +47,22 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def run(request: Request, runtime: InProcess | None = None) -> Outcome:
-    progress = LineProgress(StringIO())
-    return launch(request, progress, started_s=0.0, runtime=(runtime or InProcess()).runtime)
-
-
 def refused(path: Path, old: str = "", new: str = "") -> str:
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(BadInputError) as caught:
-        run(Request(path))
+        launched(Request(path))
     return str(caught.value).removeprefix(str(path))
 
 
 def test_both_networks_agree_with_the_whole_of_each(cluster: Path) -> None:
-    report = run(Request(cluster)).report
-    assert report is not None
+    report = reported(Request(cluster))
     assert report.network == "branches+numbers"
     assert list(report.networks) == ["branches", "numbers"]
     assert report.agreement is not None
     assert report.agreement.max_relative_error < 1e-5
     data = report.as_json()
     assert data["networks"]["numbers"]["max_relative_error"] < 1e-5
-    assert "numbers: largest relative difference" in printed(report_text(report))
+    assert "numbers: largest relative difference" in printed(report_text(report, verbose=True))
 
 
 def test_a_network_that_strays_is_named(cluster: Path) -> None:
@@ -78,8 +70,7 @@ def test_a_network_that_strays_is_named(cluster: Path) -> None:
         name = next(name for name in outputs if name.startswith("numbers/"))
         outputs[name] = outputs[name] + np.float32(frame == 2)
 
-    report = run(Request(cluster), InProcess(disturb)).report
-    assert report is not None
+    report = reported(Request(cluster), InProcess(disturb))
     assert not report.agrees
     assert report.networks["numbers"].worst_input == 2
     assert report.networks["branches"].max_relative_error < 1e-5
@@ -88,7 +79,7 @@ def test_a_network_that_strays_is_named(cluster: Path) -> None:
 
 
 def test_results_lie_in_a_folder_for_each(cluster: Path, tmp_path: Path) -> None:
-    run(Request(cluster, output=tmp_path / "out"))
+    launched(Request(cluster, output=tmp_path / "out"))
     branches = sorted(path.name for path in (tmp_path / "out" / "branches").iterdir())
     assert branches[:2] == ["000000.aux_map.npy", "000000.score.npy"]
     assert len(branches) == 10
@@ -100,7 +91,7 @@ def test_results_lie_in_a_folder_for_each(cluster: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_network_with_fewer_inputs_repeats_them(cluster: Path, tmp_path: Path) -> None:
-    run(Request(cluster, output=tmp_path / "out"))
+    launched(Request(cluster, output=tmp_path / "out"))
     results = [
         np.load(tmp_path / "out" / "branches" / f"{frame:06d}.score.npy") for frame in range(5)
     ]
@@ -112,7 +103,7 @@ def test_a_network_with_fewer_inputs_repeats_them(cluster: Path, tmp_path: Path)
 def test_the_usual_input_is_for_all_networks_without_their_own(cluster: Path) -> None:
     cluster.write_text(cluster.read_text().replace("frames: 5\n", "input: random\n"))
     runtime = InProcess()
-    run(Request(cluster), runtime)
+    launched(Request(cluster), runtime)
     (plan,) = runtime.plans
     fed = {c.tensor.name for c in plan.channels if c.source_device == "@host"}
     inputs = {name for name in fed if name.startswith("branches/")}
@@ -123,21 +114,20 @@ def test_the_usual_input_is_for_all_networks_without_their_own(cluster: Path) ->
 @pytest.mark.slow
 def test_pins_name_layers_with_their_network(cluster: Path) -> None:
     cluster.write_text(cluster.read_text() + "pins: {branches/stem: a, 'numbers/*': b}\n")
-    plan = run(Request(cluster, plan_only=True)).plan
+    plan = launched(Request(cluster, plan_only=True)).plan
     assert plan.assignment["branches/stem"] == "a"
     assert {plan.assignment[n] for n in plan.assignment if n.startswith("numbers/")} == {"b"}
 
 
 @pytest.mark.slow
 def test_a_saved_plan_runs_again(cluster: Path, tmp_path: Path) -> None:
-    run(Request(cluster, plan_only=True, save=tmp_path / "plan"))
+    launched(Request(cluster, plan_only=True, save=tmp_path / "plan"))
     saved = yaml.safe_load((tmp_path / "plan" / "cluster.yaml").read_text())
     assert saved["model"][0] == {"path": str(tmp_path / "branches.onnx")}
     assert saved["model"][1] == {"path": str(tmp_path / "digits.onnx"), "name": "numbers"}
     assert saved["inputs"] == {"branches": {"files": [str(tmp_path / "frames.npz")]}}
     assert read_plan(tmp_path / "plan").model.endswith(f"+{tmp_path / 'digits.onnx'}")
-    report = run(Request(tmp_path / "plan")).report
-    assert report is not None
+    report = reported(Request(tmp_path / "plan"))
     assert report.agrees
 
 
@@ -145,8 +135,7 @@ def test_a_list_of_one_network_is_that_network(cluster: Path) -> None:
     cluster.write_text(
         "model: [branches.onnx]\nnodes: [{name: a}]\ninputs: {branches: frames.npz}\n"
     )
-    report = run(Request(cluster)).report
-    assert report is not None
+    report = reported(Request(cluster))
     assert report.network == "branches"
     assert report.networks == {}
     assert report.frames == 3
@@ -216,8 +205,7 @@ def test_an_empty_list_of_networks_is_refused(cluster: Path) -> None:
 def test_every_strategy_divides_merged_networks(cluster: Path, strategy: str) -> None:
     text = cluster.read_text().replace("strategy: sequential", f"strategy: {strategy}")
     cluster.write_text(text)
-    report = run(Request(cluster)).report
-    assert report is not None
+    report = reported(Request(cluster))
     assert report.agrees
     assert set(report.networks) == {"branches", "numbers"}
 
@@ -229,11 +217,7 @@ def test_two_networks_run_side_by_side_on_real_agents(cluster: Path, tmp_path: P
     text = cluster.read_text().replace("strategy: sequential", "strategy: co-deploy")
     text = text.replace("  branches: frames.npz", "  branches: frames.npz\n  numbers: images.npy")
     cluster.write_text(text + "pins: {branches/stem: a, branches/head: b, 'numbers/*': b}\n")
-    progress = LineProgress(StringIO())
-    report = launch(
-        Request(cluster, output=tmp_path / "out"), progress, started_s=time.monotonic()
-    ).report
-    assert report is not None
+    report = reported(Request(cluster, output=tmp_path / "out"), AGENTS)
     assert report.agrees
     assert report.strategy == "co-deploy"
     assert all(node.layers > 0 for node in report.nodes)

@@ -47,7 +47,7 @@ def test_one_that_computes_something_else_is_refused_each_time(
             check(changed(model(tmp_path), factor), tmp_path)
 
 
-def test_rounding_is_no_difference(tmp_path: Path) -> None:
+def test_rounding_is_not_a_difference(tmp_path: Path) -> None:
     check(changed(model(tmp_path), 1 + 1e-5), tmp_path)
 
 

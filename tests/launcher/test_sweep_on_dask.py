@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 
 from ga.sweep.storage import open_storage, storage_url
 from launcher.commands.ga import main
+from tests.launcher.launches import done, ended, wait_for_a_trial
 from tests.launcher.models import write_branches
 
 ROOT = Path(__file__).parents[2]
@@ -45,26 +46,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return done(main, capsys, "sweep", "cluster.yaml", *arguments)
+
+
 def trials_of(folder: Path, study: str) -> list[optuna.trial.FrozenTrial]:
     storage = open_storage(storage_url(str(folder / "ga-sweep.db")))
     return optuna.load_study(storage=storage, study_name=study).get_trials()
-
-
-def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", "cluster.yaml", *arguments, "--json"])
-    out, err = capsys.readouterr()
-    assert ended.value.code == 0, err
-    data = json.loads(out)
-    assert isinstance(data, dict)
-    return data
 
 
 @pytest.mark.slow
 def test_two_workers_add_their_trials_to_one_study(
     folder: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = swept(capsys, "--trials", "6", "--dask", scheduler, *QUICK)
+    found = done(
+        main, capsys, "sweep", "cluster.yaml", "--trials", "6", "--dask", scheduler, *QUICK
+    )
     assert found["trials"]["finished"] + found["trials"]["pruned"] == 6
     assert found["trials"]["failed"] == found["trials"]["running"] == 0
     assert found["trials"]["before"] == 0
@@ -92,9 +89,7 @@ def test_the_trial_of_a_lost_worker_is_made_by_another_one(folder: Path, schedul
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as sweep:
-        assert sweep.stderr is not None
-        while "tuning: 1 of" not in (line := sweep.stderr.readline()):
-            assert line, "it ended before a trial was finished"
+        wait_for_a_trial(folder / "ga-sweep.db", sweep)
         with Client(scheduler, set_as_default=False) as client:
             victim = next(iter(client.run(os.getpid).values()))
         os.kill(victim, signal.SIGKILL)
@@ -111,9 +106,9 @@ def test_an_address_without_a_scheduler(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr("launcher.commands.sweep.on_dask.CONNECT_S", 1)
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", "cluster.yaml", "--trials", "1", "--dask", address])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+    given = ("sweep", "cluster.yaml", "--trials", "1", "--dask", address)
+    code, _, err = ended(main, capsys, *given)
+    assert code == 2
+    said = err.splitlines()[-1]
     assert said.startswith(f"ga: --dask {address}: no scheduler answers there")
     assert not (folder / "ga-sweep.db").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from launcher.commands.partition import main as partition
 from launcher.plan.profile.file import read_profile
 from tests.cnn.models import save
 from tests.cnn.tails import detector, detector_frames
+from tests.launcher.launches import done, ended
 from tests.launcher_runtime.clusters import daemons
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_searches")]
 
 Nodes = list[dict[str, Any]]
 
@@ -34,22 +34,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         ]
 
 
-def launched(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--json"])
-    out, err = capsys.readouterr()
-    assert ended.value.code == 0, err
-    report: dict[str, Any] = json.loads(out)
-    return report
-
-
 def laid_out(folder: Path, nodes: Nodes, **config: Any) -> Path:
     """A cluster of three frames: nothing, little and much is found in them."""
     save(detector(), folder, "net.onnx")
     np.save(folder / "frames.npy", np.stack([frame["x"] for frame in detector_frames()]))
     cluster = folder / "cluster.yaml"
-    search = {"vertical": {"budget": 0.05}}  # any plan will do
-    data = {"model": "net.onnx", "nodes": nodes, "input": "frames.npy", "ga": search, **config}
+    data = {"model": "net.onnx", "nodes": nodes, "input": "frames.npy", **config}
     cluster.write_text(yaml.safe_dump(data))
     return cluster
 
@@ -68,7 +58,7 @@ def test_frames_in_which_nothing_little_and_much_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: Nodes, strategy: str
 ) -> None:
     cluster = laid_out(tmp_path, nodes, strategy=strategy, frames=7)
-    report = launched(capsys, str(cluster), "--output", str(tmp_path / "out"))
+    report = done(main, capsys, str(cluster), "--output", str(tmp_path / "out"))
     assert report["frames"] == 7
     assert report["max_relative_error"] <= 1e-4
     expected = wanted(tmp_path)
@@ -79,13 +69,13 @@ def test_frames_in_which_nothing_little_and_much_is_found(
             np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-5)
 
 
-def test_a_journal_keeps_results_of_any_shape_and_a_run_goes_on_with_them(
+def test_a_journal_keeps_results_of_any_shape_and_a_run_continues_with_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: Nodes
 ) -> None:
     cluster = laid_out(tmp_path, nodes, strategy="vertical", journal="kept")
-    launched(capsys, str(cluster))
+    done(main, capsys, str(cluster))
     (tmp_path / "kept" / "chosen.frames" / "000001.npy").unlink()
-    report = launched(capsys, str(cluster), "--resume")
+    report = done(main, capsys, str(cluster), "--resume")
     assert (report["journal"]["resumed"], report["journal"]["damaged"]) == (2, 1)
     assert report["max_relative_error"] <= 1e-4
     for frame, result in enumerate(wanted(tmp_path)):
@@ -98,8 +88,7 @@ def test_a_profile_measures_the_tail_like_any_layer(
 ) -> None:
     cluster = laid_out(tmp_path, nodes, strategy="vertical")
     found = tmp_path / "profile.json"
-    with pytest.raises(SystemExit) as ended:
-        partition(["profile", "--cluster", str(cluster), "--output", str(found)])
-    assert ended.value.code == 0, capsys.readouterr()
+    code, _, err = ended(partition, capsys, "profile", "--cluster", cluster, "--output", found)
+    assert code == 0, err
     for measured in read_profile(found).nodes.values():
         assert measured.measured.layer_s["tail"] > 0

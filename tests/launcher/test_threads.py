@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import csdf_edge
 from cnn.model import read
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
-from launcher.core.roll import Greeted, Roll, ThreadShare
-from launcher.plan.boards import figures_wanted, thread_shares, with_boards
+from launcher.config.node import NodeConfig
+from launcher.core.roll import Greeted, Roll
+from launcher.plan.boards import ThreadShare, figures_wanted, thread_shares, with_boards
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.files import cluster_text
 from launcher.plan.planner import Planner
@@ -28,10 +28,8 @@ from launcher.plan.profile.file import NodeEntry, NodeIdentity, NodeTimes, Profi
 from launcher.plan.profile.links import identities
 from launcher.plan.profile.use import facts_of
 from launcher.plan.replanning import Replanner
-from launcher.progress import LineProgress
 from launcher.results.report import NodeReport
 from launcher.run.request import Request
-from launcher.streaming.job import launch
 from nodes.measuring.conditions import threads_of_board
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
@@ -40,6 +38,7 @@ from nodes.protocol.messages import (
     EngineOffer,
     Welcome,
 )
+from tests.launcher.launches import AGENTS, reported
 from tests.launcher.models import write_branches
 from tests.nodes.speaker import AgentProcess
 
@@ -119,7 +118,7 @@ def test_what_the_user_writes_is_never_overridden_and_the_others_share_the_rest(
         used = sum(after.threads or 0 for _, after in own)
         assert used <= board or all(threads in (None, 1) for threads in open_)
     asked = figures_wanted(nodes, answers)
-    assert {name: asked[name].threads_on(each) for name, each in present.items()} == facts.threads
+    assert {name: asked[name](each).threads for name, each in present.items()} == facts.threads
     later = with_boards(facts, Roll({n: Greeted("", w) for n, w in welcomes.items()}), completed)
     assert {name: later.threads[name] for name in facts.threads} == facts.threads
 
@@ -209,11 +208,9 @@ def agent(folder: Path, *arguments: str) -> Iterator[AgentProcess]:
 
 
 def launched(cluster: Cluster) -> tuple[NodeReport, ...]:
-    with LineProgress(io.StringIO()) as progress:
-        outcome = launch(Request(Path(cluster.source.name)), progress, started_s=time.monotonic())
-    assert outcome.report is not None
-    assert outcome.report.agrees
-    return outcome.report.nodes
+    report = reported(Request(Path(cluster.source.name)), AGENTS)
+    assert report.agrees
+    return report.nodes
 
 
 RUN = "input: random\nframes: 2\nstrategy: sequential\n"
@@ -244,6 +241,17 @@ def test_agents_that_launch_starts_share_the_cores_of_its_machine(
     assert found == {max(1, threads_of_board() // count)}
 
 
+def settled_threads(board: AgentProcess) -> int:
+    """How many threads the agent has, once none that measures or prepares comes or ends."""
+    deadline_s = time.monotonic() + 30
+    before: set[str] = set()
+    while (now := set(os.listdir(f"/proc/{board.pid}/task"))) != before:
+        assert time.monotonic() < deadline_s
+        before = now
+        Event().wait(1)
+    return len(now)
+
+
 @several
 def test_the_engine_has_as_many_threads_as_the_plan_says(tmp_path: Path) -> None:
     with agent(tmp_path) as board:
@@ -251,6 +259,6 @@ def test_the_engine_has_as_many_threads_as_the_plan_says(tmp_path: Path) -> None
         for keys in ("threads: 1", "threads: 2", "slots: 1"):
             cluster_of(tmp_path, f"{{name: a, address: '{board.control}', {keys}}}", more=RUN)
             with csdf_edge.open(tmp_path / "cluster.yaml"):
-                counts.append(len(list(Path(f"/proc/{board.pid}/task").iterdir())))
+                counts.append(settled_threads(board))
         one, two, all_ = counts
     assert (two, all_) == (one + 1, one + threads_of_board() - 1)

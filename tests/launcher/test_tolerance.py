@@ -147,24 +147,15 @@ def test_where_a_norm_leaves_nothing_but_rounding_its_movement_may_be_larger_tha
     wanted, moved = out(1e-4, -2e-5), out(4e-5, 4e-5)
     rounded = out(5e-5, 2e-5)
     assert within_movement(rounded, wanted, [moved], SINGLE, "movement").agrees
-    assert judge_step(rounded, wanted, [out(9e-5, -2e-5)], SINGLE).agrees
     assert not within_movement(out(5e-3, 0), wanted, [moved], SINGLE, "movement").agrees
-    assert not judge_step(out(5e-3, 0), wanted, [out(-5e-3, 0)], SINGLE).agrees
-    assert not judge_step(rounded, wanted, [rounded], SINGLE).agrees
-
-
-def test_an_error_in_a_subnet_does_not_allow_itself() -> None:
-    """Its variants are as wrong as it is: they are measured from it."""
-    wanted, wrong = out(1, 2), out(1.2, 2.4)
-    assert not judge_step(wrong, wanted, [wrong, wrong], SINGLE).agrees
 
 
 def test_a_quantised_subnet_may_round_a_few_values_otherwise_but_not_all() -> None:
     wanted = {"y": np.full(10_000, 200.0, "f4")}
     few, all_of_them = {"y": wanted["y"].copy()}, {"y": wanted["y"] + 2}
     few["y"][:50] += 2
-    assert judge_step(few, wanted, [few], EIGHT).agrees
-    assert not judge_step(all_of_them, wanted, [all_of_them], EIGHT).agrees
+    assert judge_step(few, wanted, EIGHT).agrees
+    assert not judge_step(all_of_them, wanted, EIGHT).agrees
 
 
 def test_a_tolerance_that_was_given_is_the_only_rule() -> None:
@@ -174,13 +165,13 @@ def test_a_tolerance_that_was_given_is_the_only_rule() -> None:
     assert not strict(out(1.00001), out(1), SINGLE, given=0.0).agrees
 
 
-def test_what_is_no_number_is_infinitely_far_unless_the_model_loses_it_too() -> None:
+def test_nan_and_infinity_are_infinitely_far_unless_the_model_has_them_too() -> None:
     assert strict(out(math.nan), out(1), SINGLE).error == math.inf
     assert not within_movement(out(math.nan), out(1), [out(1)], SINGLE, "replay").agrees
     assert within_movement(out(math.nan), out(1), [out(math.nan)], SINGLE, "replay").agrees
 
 
-def test_the_worst_output_is_the_furthest_beside_what_is_allowed() -> None:
+def test_the_worst_output_is_the_furthest_relative_to_what_is_allowed() -> None:
     loose, tight = WorstOutput("a", 0.5, 1.0, "given"), WorstOutput("b", 0.2, 0.1, "given")
     assert worst([loose, tight]) == tight
 

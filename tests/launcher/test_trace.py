@@ -12,7 +12,8 @@ import pytest
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
-from launcher.run.tracing import NodeTrace, Tracer, TraceRecord, check_trace_file, chrome_trace
+from launcher.files import check_can_write
+from launcher.run.tracing import NodeTrace, Tracer, TraceRecord, chrome_trace
 from nodes.protocol.messages import (
     TRACE_EVENT,
     BlobInfo,
@@ -106,13 +107,13 @@ def test_a_node_that_was_lost_on_the_way_is_not_in_the_file(tmp_path: Path) -> N
 def test_where_no_file_can_be_it_is_said_at_once(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none" / "t.json"):
         with pytest.raises(BadInputError, match=r"--trace .* a folder that exists"):
-            check_trace_file(path)
-    check_trace_file(tmp_path / "t.json")
-    check_trace_file(None)
+            check_can_write(path, "--trace")
+    check_can_write(tmp_path / "t.json", "--trace")
+    check_can_write(None, "--trace")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_file_that_may_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with pytest.raises(BadInputError, match=r"--trace .* that you may write"):
-        check_trace_file(tmp_path / "t.json")
+        check_can_write(tmp_path / "t.json", "--trace")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -15,17 +13,12 @@ from hypothesis import strategies as st
 from ga.sweep.spaces import SPACES, Tuned
 from launcher.commands.ga import main as ga
 from launcher.commands.sweep.saving import save, with_tuning
-from launcher.config.cluster import (
-    GaConfig,
-    HybridTuning,
-    PaperTuning,
-    RunsTuning,
-    VerticalTuning,
-)
 from launcher.config.load import load_cluster
+from launcher.config.tuning import GaConfig, HybridTuning, PaperTuning, RunsTuning, VerticalTuning
 from launcher.errors import BadInputError
 from launcher.plan.planner import configured
 from partition.strategies.base import Problem
+from tests.launcher.launches import ended, in_json
 from tests.launcher.models import write_branches
 from tests.partition.networks import residual
 from tests.partition.rewriting_contract import chain_model
@@ -40,13 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_branches(tmp_path / "branches.onnx")
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     return tmp_path
-
-
-def run(command: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    with pytest.raises(SystemExit) as ended:
-        command([*arguments, "--json"])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, json.loads(capsys.readouterr().out)
 
 
 def test_every_parameter_that_is_tuned_can_be_written() -> None:
@@ -73,29 +59,6 @@ def test_every_trial_can_be_written_and_read(data: st.DataObject, name: str) -> 
     written = with_tuning(CLUSTER, sections)
     assert GaConfig(**yaml.safe_load(written)["ga"]).sections() == sections
     assert trial.params.keys() == space.usual(problem, 1.0).keys()
-
-
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
-        ("{vertical: {heat: 2}}", "line 5, ga.vertical.heat: must be at most 1"),
-        ("{vertical: {individuals: 10}}", "line 5, ga.vertical.individuals: .*multiple of 4"),
-        ("{vertical: {haet: 0.1}}", "unknown key; did you mean 'heat'?"),
-        ("{vertical-paper: {chains: 4}}", "unknown key"),
-        (
-            "{sequential: {heat: 0.1}}",
-            "the keys known here are vertical, vertical-paper, runs, hybrid",
-        ),
-        ("{vertical: {chains: many}}", "must be a whole number"),
-        ("{runs: {chains: 50}}", "line 5, ga.runs.chains: .*multiple of 12"),
-        ("{hybrid: {rounds: 2}}", "unknown key"),
-    ],
-)
-def test_mistakes_are_told_with_line_and_key(folder: Path, section: str, sentence: str) -> None:
-    path = folder / "cluster.yaml"
-    path.write_text(f"{CLUSTER}ga: {section}\n")
-    with pytest.raises(BadInputError, match=sentence):
-        load_cluster(path)
 
 
 def test_vertical_and_auto_go_by_the_section(folder: Path) -> None:
@@ -150,10 +113,8 @@ def test_nothing_is_saved_where_nothing_better_is_found(
 ) -> None:
     before = (folder / "cluster.yaml").read_bytes()
     options = ("--repeats", "1", "--budget", "0.02", "--seed", "0", "--trials", "2", "--save")
-    with pytest.raises(SystemExit) as ended:
-        ga(["sweep", "cluster.yaml", *options])
-    assert ended.value.code == 0
-    out = capsys.readouterr().out
+    code, out, _ = ended(ga, capsys, "sweep", "cluster.yaml", *options)
+    assert code == 0
     assert "nothing to tune" in out or "nothing was written" in out
     assert (folder / "cluster.yaml").read_bytes() == before
 
@@ -170,7 +131,7 @@ def test_what_is_saved_holds_on_other_seeds_and_has_the_budget_of_the_user(
         "model: onnx-wheel:squeezenet\nnodes: [{name: a}, {name: b}, {name: c}, {name: d}]\n" + POOR
     )
     options = ("--strategy", "vertical-paper", "--repeats", "1", "--budget", "0.01", "--seed", "0")
-    code, swept = run(ga, capsys, "sweep", "cluster.yaml", "--trials", "8", *options, "--save")
+    code, swept = in_json(ga, capsys, "sweep", "cluster.yaml", "--trials", "8", *options, "--save")
     assert code == 0
     assert swept["gain"] > 0
     assert swept["unseen"]["holds"] == (swept["saved"] == "cluster.yaml")

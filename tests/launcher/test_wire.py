@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from io import StringIO
 from pathlib import Path
 
@@ -13,12 +11,11 @@ from rich.console import Console
 
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan
-from launcher.progress import LineProgress
 from launcher.results.report import Report
 from launcher.results.report_text import print_report
 from launcher.run.request import Request
-from launcher.streaming.job import launch
 from nodes.execution.encoding import HAS_ZSTANDARD
+from tests.launcher.launches import AGENTS, launched, reported
 from tests.launcher_runtime.clusters import write_network
 
 needs_zstandard = pytest.mark.skipif(not HAS_ZSTANDARD, reason="zstandard is not installed")
@@ -43,16 +40,12 @@ def cluster_file(folder: Path, keys: str, *nodes: str) -> Path:
 
 
 def run(folder: Path, keys: str, *nodes: str) -> Report:
-    with LineProgress(sys.stderr) as progress:
-        request = Request(cluster_file(folder, keys, *nodes))
-        report = launch(request, progress, started_s=time.monotonic()).report
-    assert report is not None
-    return report
+    return reported(Request(cluster_file(folder, keys, *nodes)), AGENTS)
 
 
 def text_of(report: Report) -> str:
     console = Console(file=StringIO(), width=400)
-    print_report(report, console)
+    print_report(report, console, verbose=True)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -120,21 +113,19 @@ def test_what_changes_results_needs_a_tolerance(
     assert where in str(found.value)
 
 
-def test_what_is_no_encoding_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_an_unknown_encoding_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="must be 'fp32', 'fp16', 'bf16', 'int8', 'lossless'"):
         run(tmp_path, "wire: fp8")
 
 
-def test_a_saved_plan_follows_the_cluster_beside_it(tmp_path: Path) -> None:
+def test_a_saved_plan_follows_the_cluster_next_to_it(tmp_path: Path) -> None:
     request = Request(
         cluster_file(tmp_path, "wire: fp16\ntolerance: 0.002"),
         plan_only=True,
         save=tmp_path / "plan",
     )
-    with LineProgress(sys.stderr) as progress:
-        planned = launch(request, progress, started_s=time.monotonic()).plan
-        again = Request(tmp_path / "plan", plan_only=True)
-        loaded = launch(again, progress, started_s=time.monotonic()).plan
+    planned = launched(request, AGENTS).plan
+    loaded = launched(Request(tmp_path / "plan", plan_only=True), AGENTS).plan
     assert planned is not None
     assert loaded is not None
     assert loaded.channels == planned.channels
@@ -146,15 +137,13 @@ def test_a_plan_that_was_saved_before_there_were_encodings_has_raw_channels(
     tmp_path: Path,
 ) -> None:
     request = Request(cluster_file(tmp_path, ""), plan_only=True, save=tmp_path / "plan")
-    with LineProgress(sys.stderr) as progress:
-        launch(request, progress, started_s=time.monotonic())
-        file = tmp_path / "plan" / PLAN
-        data = json.loads(file.read_text())
-        for each in data["derived"]["channels"]:
-            del each["encoding"], each["wire_bytes"]
-        file.write_text(json.dumps(data, indent=1))
-        assert not read_plan(tmp_path / "plan").edited
-        again = Request(tmp_path / "plan", plan_only=True)
-        loaded = launch(again, progress, started_s=time.monotonic()).plan
+    launched(request, AGENTS)
+    file = tmp_path / "plan" / PLAN
+    data = json.loads(file.read_text())
+    for each in data["derived"]["channels"]:
+        del each["encoding"], each["wire_bytes"]
+    file.write_text(json.dumps(data, indent=1))
+    assert not read_plan(tmp_path / "plan").edited
+    loaded = launched(Request(tmp_path / "plan", plan_only=True), AGENTS).plan
     assert loaded is not None
     assert {channel.encoding for channel in loaded.channels} == {"raw"}

@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sized
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +24,12 @@ import zmq
 from onnx import helper, numpy_helper
 
 from cnn import read
+from cnn.model import Model
 from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
 from launcher.config.access import Access
+from launcher.run.feed import Feed, Outputs
 from launcher.run.frame_list import listed
+from launcher.run.parts import Part
 from launcher.run.processes import LocalAgents
 from launcher.run.runner import run
 from launcher.run.runtime import (
@@ -33,19 +38,17 @@ from launcher.run.runtime import (
     OnResult,
     OnUpdate,
     PushedFrames,
-    PushedNetwork,
     RunOptions,
     RunResult,
     SubnetFiles,
     Update,
 )
-from launcher.streaming.batches import stream_in_batches
 from nodes.protocol.codec import encode
 from nodes.protocol.messages import HOST, Message
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.wire import RAW, WireChoice
+from partition.wire import RAW, WirePolicy
 
 ort.set_default_logger_severity(4)
 
@@ -96,6 +99,23 @@ class RandomFrames:
         return {"image": random.standard_normal(SHAPE, dtype=np.float32)}
 
 
+@contextmanager
+def all_pushed(model: Model, frames: Frames, take: OnResult, batch: int) -> Iterator[Feed]:
+    """A feed that has all frames, and gives `take` their results."""
+
+    def taken(number: int, done: Future[Outputs]) -> None:
+        take(number, done.result())
+
+    feed = Feed(Part(model, is_alone=True), len(frames), count=len(frames), batch=batch, timed=True)
+    for number in range(len(frames)):
+        feed.submit(frames[number]).add_done_callback(partial(taken, number))
+    feed.end()
+    try:
+        yield feed
+    finally:
+        feed.close()
+
+
 @dataclass
 class Results:
     """Takes results as `on_result` and progress as `on_update`."""
@@ -110,7 +130,8 @@ class Results:
 
     @property
     def stages(self) -> list[str]:
-        return list(dict.fromkeys(update.stage for update in self.updates))
+        """All stages in order; a notice, which may be of a busy machine, has none."""
+        return list(dict.fromkeys(update.stage for update in self.updates if update.stage))
 
 
 def results() -> Results:
@@ -158,18 +179,12 @@ class Cluster:
         """`launcher.run.runner.run` with this plan; without `nodes`, all of them are started
         here."""
         nodes = self.nodes() if nodes is None else nodes
-        networks = (
-            listed(frames, take)
-            if isinstance(frames, Sized)
-            else (PushedNetwork((), frames, take),)
-        )
-
-        def stream(pushed: Sequence[PushedNetwork], show: OnUpdate) -> RunResult:
-            return run(self.plan, nodes, self.subnets, pushed, show, options, agents)
-
-        if self.plan.batch == 1:
-            return stream(networks, on_update)
-        return stream_in_batches(stream, networks, on_update, self.plan.batch, None)
+        if self.plan.batch == 1 or not isinstance(frames, Sized):
+            given = listed(frames, take) if isinstance(frames, Sized) else (frames,)
+            return run(self.plan, nodes, self.subnets, given, on_update, options, agents)
+        with all_pushed(read(self.model), frames, take, self.plan.batch) as feed:
+            found = run(self.plan, nodes, self.subnets, (feed,), on_update, options, agents)
+            return feed.in_frames(found)
 
     @property
     def most_under_way(self) -> int:
@@ -182,7 +197,7 @@ def make_cluster(
     nodes: int,
     layers: int = 8,
     channels: int = 8,
-    wire: WireChoice = RAW,
+    wire: WirePolicy = RAW,
     batch: int = 1,
 ) -> Cluster:
     """Deal the layers out to the nodes in turn, two at a time: many phases, many channels."""
@@ -213,7 +228,7 @@ def _cluster(
     names: list[str],
     assignment: Mapping[str, str],
     rewrites: tuple[Rewrite, ...] = (),
-    wire: WireChoice = RAW,
+    wire: WirePolicy = RAW,
     batch: int = 1,
 ) -> Cluster:
     model = read(path).in_batches(batch).rewritten(rewrites)

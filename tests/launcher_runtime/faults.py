@@ -36,14 +36,14 @@ TCP_GIVES_UP_S = 30.0
 """After which both ends of a silent data connection hear that it is gone."""
 
 RECONNECTING_S = 0.2
-"""Until a connection that was reset is made anew."""
+"""Until a connection that was reset is made again."""
 
 HEARS_S = 0.02
 """After which an agent hears that its launcher's connection was reset."""
 
 
 def recovering(**changes: object) -> Limits:
-    """Limits under which a run goes on without nodes that are lost."""
+    """Limits under which a run continues without nodes that are lost."""
     recovery = RecoveryConfig(wait_s=120.0, adapt=False).model_copy(update=changes)
     run = RunConfig(deploy_timeout_s=60.0)
     return Limits(run, recovery, start_wait_s=recovery.wait_s, consent="say so")
@@ -87,7 +87,7 @@ class FaultyWorld(World):
         self.blocked: set[frozenset[str]] = set()
         self.refused_plan = False
         self.unreached: set[str] = set()
-        """Nodes whose control connection is not made anew yet."""
+        """Nodes whose control connection is not made again yet."""
         self.blows: list[tuple[str, float]] = []
         """Crashes in store for the next recovery: of whom, how long after its plan is made."""
         names = [f"n{i}" for i in range(nodes + standby)]
@@ -313,7 +313,7 @@ class FaultyWorld(World):
             self._reach(name)
 
     def _reach(self, name: str) -> None:
-        """The launcher's connection with a node is made anew, if nothing is in the way."""
+        """The launcher's connection with a node is made again, if nothing is in the way."""
         way = frozenset((HOST, name))
         if name in self.unreached and not self.is_off(name) and way not in self.blocked:
             self.unreached.discard(name)

@@ -12,7 +12,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class Forwarder:
-    """Relays connections from one address to another, each (HOST, PORT), in a thread of its own."""
+    """Relays connections from one address to another, each (HOST, PORT), in its own thread."""
 
     def __init__(self) -> None:
         self.connections = 0

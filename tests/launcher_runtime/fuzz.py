@@ -124,14 +124,14 @@ def keeping(random: Random) -> list[int]:
 
 def programs(random: Random) -> tuple[Program, ...]:
     """What pushes the frames in a third of all histories: at once, now and then, and rarely. In
-    half of these there are several networks, each with a program of its own."""
+    half of these there are several networks, each with its own program."""
     if random.random() < 2 / 3:
         return ()
     return tuple(program(random) for _ in range(random.choice((1, 1, 1, 2, 2, 3))))
 
 
 def program(random: Random) -> Program:
-    """Any program, whose frames come at a rate of its own."""
+    """Any program, whose frames come at its own rate."""
     pause_s = random.choice((0.0, 0.1, 2.0, 40.0))
     after_s = tuple(random.choice((0.0, 0.01, pause_s)) for _ in range(random.randint(1, 40)))
     withdrawn = frozenset(frame for frame in range(len(after_s)) if random.random() < 0.1)

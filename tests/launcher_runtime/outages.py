@@ -5,7 +5,7 @@
 - The clock of a node or of the launcher jumps ahead, as it does on a machine that was suspended.
 - A node lies: it accuses others, reports progress that it has not made, invents counters.
 
-The run goes on without a liar, and it goes on when a common fault is over.
+The run continues without a liar, and it continues when a common fault is over.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class Outages(Successors):
         if self.end is not None or not left:
             return
         self.touched[name] = self.now_s
-        share, session = self.supervisor.blueprint, self.supervisor.sessions[name]
-        others = [node for node in share.deployments if node != name]
+        blueprint, session = self.supervisor.blueprint, self.supervisor.sessions[name]
+        others = [node for node in blueprint.deployments if node != name]
         if session.state is SessionState.RUNNING and others:
-            self._say(name, Failed(share.epoch, "a lie", self.random.choice(others)))
+            self._say(name, Failed(blueprint.epoch, "a lie", self.random.choice(others)))
         elif session.state is SessionState.DEPLOYING:
-            self._say(name, Progress(share.epoch, MOST_COUNT, 1, "nothing"))
+            self._say(name, Progress(blueprint.epoch, MOST_COUNT, 1, "nothing"))
         self.at(self.now_s + every_s, lambda: self._lie(name, every_s, left - 1))
 
     def _say(self, name: str, message: Control) -> None:

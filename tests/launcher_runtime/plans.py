@@ -11,7 +11,7 @@ from cnn.network import Tensor
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.run.deployment import SubnetBlobs, blueprint
-from nodes.protocol.messages import HOST, BlobInfo
+from nodes.protocol.messages import HOST, BlobInfo, Order
 from partition.devices import Device
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
@@ -78,14 +78,17 @@ def plans(draw: st.DrawFn, most_nodes: int = 5, most_phases: int = 12) -> Plan:
         if source in outputs:
             readers[HOST] = ["@sink"]
         for device, targets in readers.items():
+            source_device = HOST if source < 0 else owner[source]
+            unsent = draw(st.integers(0, 2)) if source_device not in (HOST, device) else 0
             channels.append(
                 PlannedChannel(
                     tensor=tensor[source],
                     source="@source" if source < 0 else f"p{source}",
-                    source_device=HOST if source < 0 else owner[source],
+                    source_device=source_device,
                     target_device=device,
                     targets=tuple(targets),
-                    capacity_frames=draw(st.integers(1, 4)),
+                    capacity_frames=draw(st.integers(1, 4)) + unsent,
+                    unsent_frames=unsent,
                 )
             )
     return plan_of(phases, channels)
@@ -102,18 +105,22 @@ def subnets_of(plan: Plan, bytes_each: int = 3 << 20) -> dict[str, SubnetBlobs]:
 
 
 def blueprint_of(
-    plan: Plan, bytes_each: int = 3 << 20, epoch: int = EPOCH, networks: Sequence[Plan] = ()
+    plan: Plan,
+    bytes_each: int = 3 << 20,
+    epoch: int = EPOCH,
+    networks: Sequence[Plan] = (),
+    order: Order = "pipelined",
 ) -> Blueprint:
     """`networks` are parts of the plan, each of which streams its own frames."""
     inputs = [
         [c.tensor.name for c in part.channels if c.source_device == HOST] for part in networks
     ]
     subnets = subnets_of(plan, bytes_each)
-    return blueprint(plan, subnets, {}, epoch, "pipelined", networks=inputs)
+    return blueprint(plan, subnets, {}, epoch, order, networks=inputs)
 
 
 def part_of(plan: Plan, phases: Collection[str]) -> Plan:
-    """The network of these phases, as a plan of its own."""
+    """The network of these phases, as its own plan."""
     return replace(
         plan,
         phases=tuple(p for p in plan.phases if p.name in phases),

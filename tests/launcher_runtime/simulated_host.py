@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import ENDLESS
 from launcher.core.networks import NetworkStreams
-from launcher.core.stream import RunStream
+from launcher.core.stream import ENDLESS, RunStream
 from nodes.protocol.messages import (
     CHUNK_BYTES,
     HOST,
@@ -115,7 +114,7 @@ class SimulatedHost:
     def __init__(
         self,
         networks: Sequence[Plan],
-        share: Blueprint,
+        blueprint: Blueprint,
         take_s: float,
         *,
         frames: int,
@@ -123,19 +122,19 @@ class SimulatedHost:
     ) -> None:
         self.lanes = []
         for number, plan in enumerate(networks):
-            own = share if len(networks) == 1 else share.of_network(number)
+            own = blueprint if len(networks) == 1 else blueprint.of_network(number)
             count = ENDLESS if programs else frames
             stream = RunStream[object](own, begins_with(plan), frames=count)
             program = programs[number] if programs else None
             self.lanes.append(Lane(plan, stream, count, program, begins_with(plan)))
         self.learned: list[lev.Rehearsed] = []
-        self.streams_of = NetworkStreams(share, [lane.stream for lane in self.lanes])
+        self.streams_of = NetworkStreams(blueprint, [lane.stream for lane in self.lanes])
         self._programs_began = False
         self.data: dict[str, Connection] = {}
         self._take_s = take_s
         self._told: lev.ResultsTaken | None = None
         self.redialled: Callable[[str], None] = lambda _: None
-        """Called when the launcher dials a node anew that had refused it."""
+        """Called when the launcher dials a node again that had refused it."""
         self._put_off: list[Happening] = []
 
     @property
@@ -158,7 +157,7 @@ class SimulatedHost:
         """Tell the supervisor."""
 
     def launcher_at(self, at_s: float, happen: Happening) -> None:
-        """Let something happen at a time, or when the launcher goes on, unless it has ended
+        """Let something happen at a time, or when the launcher continues, unless it has ended
         before."""
         era = self.era
         self.clock.at(
@@ -166,7 +165,7 @@ class SimulatedHost:
         )
 
     def is_put_off(self, happen: Happening) -> bool:
-        """Whether the launcher is stopped, so that something happens when it goes on."""
+        """Whether the launcher is stopped, so that something happens when it continues."""
         if self.is_stopped:
             self._put_off.append(happen)
         return self.is_stopped
@@ -236,7 +235,7 @@ class SimulatedHost:
         self._host_works()
 
     def _push(self, lane: Lane, frames: int) -> None:
-        """A program pushes up to so many frames in all, and then goes on."""
+        """A program pushes up to so many frames in all, and then continues."""
         assert lane.program is not None
         lane.stream.push(frames)
         if frames < lane.program.frames:

@@ -16,13 +16,13 @@ from math import prod
 from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.intake import ENDLESS
 from launcher.core.session import Contact
+from launcher.core.stream import ENDLESS
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.agent import Agent, Identity
+from nodes.core.agent import Agent
 from nodes.core.reactor import Reactor
 from nodes.protocol.messages import (
     HOST,
@@ -30,13 +30,19 @@ from nodes.protocol.messages import (
     Bye,
     Control,
     Data,
+    Deployed,
     Deployment,
     DeviceOffer,
     EngineOffer,
     Hello,
+    Missing,
+    Order,
+    Prepared,
+    Progress,
     Shutdown,
     Stored,
     TensorHeader,
+    Welcome,
 )
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
@@ -84,16 +90,17 @@ class World(SimulatedHost):
         programs: Sequence[Program] = (),
         networks: Sequence[Plan] = (),
         known_absent: Collection[str] = (),
+        order: Order = "pipelined",
     ) -> None:
         self.plan, self.networks, self.programs = plan, tuple(networks) or (plan,), programs
-        share = blueprint_of(plan, bytes_each, networks=self.networks)
+        blueprint = blueprint_of(plan, bytes_each, networks=self.networks, order=order)
         self.started_by_us = started_by_us
         self.nodes: dict[str, SimulatedNode] = {}
         self._agents: dict[str, Reactor[nev.Event, act.Action]] = {}
         self._launcher: Reactor[lev.Event, lev.Action] = Reactor(
             self._launcher_handles, self.performs, lambda: self.now_s
         )
-        for name in (*share.deployments, *standby):
+        for name in (*blueprint.deployments, *standby):
             tick = partial(self.tell, name, nev.Tick())
             self._agents[name] = Reactor(
                 partial(self._agent_handles, name),
@@ -112,15 +119,17 @@ class World(SimulatedHost):
         ]
         hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
         count = ENDLESS if programs else frames
-        self.supervisor = Supervisor(share, contacts, count, hello, limits)
+        self.supervisor = Supervisor(blueprint, contacts, count, hello, limits)
         self.key = b""
-        super().__init__(self.networks, share, take_s, frames=frames, programs=programs)
+        super().__init__(self.networks, blueprint, take_s, frames=frames, programs=programs)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0
         self.streams: list[lev.Stream] = []
         self.reports: list[lev.StageProgress] = []
         self.notices: list[str] = []
+        self.measured_again: list[str] = []
+        """Nodes whose boards measure themselves again."""
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
         self.hanging: set[str] = set()
@@ -153,8 +162,9 @@ class World(SimulatedHost):
     def new_agent(self, name: str) -> Agent:
         """A core as an agent has that was just started."""
         number = len(self.nodes) if name not in self.nodes else list(self.nodes).index(name)
-        identity = Identity(
-            name, "0", f"tcp://0.0.0.0:{7000 + number}", "none", "sim", 1, 46 << 20, (), ENGINES
+        address = f"tcp://0.0.0.0:{7000 + number}"
+        identity = Welcome(
+            PROTOCOL, name, "0", address, "none", "sim", 1, 46 << 20, engines=ENGINES
         )
         return Agent(identity, obeys_shutdown=self.started_by_us)
 
@@ -339,10 +349,10 @@ class World(SimulatedHost):
                     self.hang_up(self.dialled[name].pop(peer), name)
             case act.LookUp(peer, digests):
                 missing = tuple(digest for digest in digests if not node.has(digest))
-                self.tell(name, nev.LookedUp(peer, missing))
+                self.tell(name, nev.Answered(peer, Missing(missing)))
             case act.WriteChunk(peer, put):
                 complete = node.write(put)
-                written = nev.ChunkWritten(peer, put.blob.digest, put.offset_bytes, complete)
+                written = nev.Answered(peer, Stored(put.blob.digest, put.offset_bytes, complete))
                 self.tell(name, written)
             case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
@@ -360,6 +370,9 @@ class World(SimulatedHost):
                     self.tell(name, nev.Unloaded(epoch))
             case act.Measure(purpose):
                 self.tell(name, nev.Measured(purpose, nev.Usage(1, 1, 1, self.now_s)))
+            case act.FindFigures(_, _, may_measure, again):
+                if may_measure and again:
+                    self.measured_again.append(name)
             case act.Release():
                 node.close_ahead()  # and there is no disk to clean
             case act.Exit() | act.Restart():
@@ -370,7 +383,7 @@ class World(SimulatedHost):
                 raise AssertionError(f"{name} wants {action}")
 
     def later(self, name: str, after_s: float, event: nev.Event) -> None:
-        """Tell a node something unless it is started anew before."""
+        """Tell a node something unless it is started again before."""
         node, life = self.nodes[name], self.nodes[name].life
 
         def happen() -> None:
@@ -391,18 +404,18 @@ class World(SimulatedHost):
             ready = node.load_ahead(deployment)
             self.at(self.now_s + took_s, ready)
         reason = "" if is_able else "no room for both"
-        self.later(name, took_s, nev.SubnetsPrepared(deployment.epoch, reason))
+        self.later(name, took_s, Prepared(deployment.epoch, reason))
 
     def _load(self, name: str, node: SimulatedNode, deployment: Deployment) -> None:
         total, ahead = len(deployment.phases), node.ahead
         node.load(deployment)
         if ahead is not None and ahead == replace(deployment, dial=()):
-            self.tell(name, nev.Loaded(deployment.epoch, self._rehearsed_s(name, total), 99))
+            self.tell(name, Deployed(deployment.epoch, self._rehearsed_s(name, total), 99))
             return
         for done in range(1, total + 1):
-            loading = nev.LoadProgress(deployment.epoch, done, total, "loading")
+            loading = Progress(deployment.epoch, done, total, "loading")
             self.later(name, done * LOADING_S, loading)
-        loaded = nev.Loaded(deployment.epoch, self._rehearsed_s(name, total), 99)
+        loaded = Deployed(deployment.epoch, self._rehearsed_s(name, total), 99)
         self.later(name, total * LOADING_S, loaded)
 
     def _rehearsed_s(self, name: str, phases: int) -> tuple[float, ...]:

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from launcher.core import events as lev
-from launcher.core.intake import ENDLESS
 from launcher.core.session import Contact
+from launcher.core.stream import ENDLESS
 from launcher.core.supervisor import Supervisor
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -84,19 +84,19 @@ class Successors(FaultyWorld):
         if not have_heard or self.random.random() < 0.5:
             self._seen_dead.add(self.supervisor._hello.process)
         epoch = EPOCH + self.random.choice((-4, 1000))
-        share = blueprint_of(self.plan, BLOB_BYTES, epoch, self.networks)
+        blueprint = blueprint_of(self.plan, BLOB_BYTES, epoch, self.networks)
         frames = self._frames
         hello = Hello(PROTOCOL, f"era {self.era}", 15.0, f"ana, process {self.era}", str(self.era))
         self.tell_story(f"the next launcher begins with epoch {epoch}")
         self.refused_plan = False
         contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
         limits = self.supervisor._limits
-        self.supervisor = Supervisor(share, contacts, frames, hello, limits)
+        self.supervisor = Supervisor(blueprint, contacts, frames, hello, limits)
         count = 0 if frames == ENDLESS else frames
         SimulatedHost.__init__(
             self,
             self.networks,
-            share,
+            blueprint,
             self._take_s,
             frames=count,
             programs=self.programs,

@@ -42,7 +42,7 @@ def stats(epoch: int, firings: int, busy_s: float) -> Stats:
     return Stats(epoch, (firings,), (busy_s,), 1.0, 1.0, 0, 0, 1, 1, 1, 0, 0)
 
 
-def shares(epoch: int, loads: dict[str, float], slower: dict[str, float]) -> Blueprint:
+def even_blueprint(epoch: int, loads: dict[str, float], slower: dict[str, float]) -> Blueprint:
     """One phase per node that is predicted to take so many seconds."""
     every = blueprint_of(in_a_row(1 + max(int(node[1:]) for node in loads))).deployments
     deployments = {node: every[node] for node in loads}
@@ -71,8 +71,11 @@ class Boards:
         self.recoverer = Recoverer(1, self.sessions, limits, returns, self.life)
         self.improver = Improver(self.sessions, limits, self.recoverer)
         self.now_s, self.changes = 0.0, 0
+        self.made: dict[int, Blueprint] = {}
+        self.alone: dict[str, float] = {}
+        """The nodes that state what their phases take under their quota, relative to the model."""
         self._noise, self._spread, self._left_out = noise, spread, left_out
-        self._stream(shares(1, self._even(dict.fromkeys(self.true, 1.0)), {}))
+        self._stream(even_blueprint(1, self._even(dict.fromkeys(self.true, 1.0)), {}))
 
     def _even(self, slower: dict[str, float]) -> dict[str, float]:
         most = self._left_out * min(slower.values())
@@ -105,6 +108,11 @@ class Boards:
                     SessionState.RUNNING if session in self.members else SessionState.IDLE
                 )
         self.improver.begin_epoch(blueprint, self.now_s)
+        self.made[blueprint.epoch] = blueprint
+        self._take_results()
+
+    def _take_results(self) -> None:
+        self.improver.pace.begin()
         for result in range(5):
             self.improver.pace.record(result, self.now_s + result * self.period_s)
 
@@ -122,19 +130,27 @@ class Boards:
                     busy_s + FIRINGS_EACH * own_s * self.true[node] * disturbed,
                 )
                 self.counted[node] = firings, busy_s
-                session.stats = stats(self.blueprint.epoch, firings, busy_s)
+                alone_s = own_s * self.alone.get(node, 0.0)
+                counted = stats(self.blueprint.epoch, firings, busy_s)
+                session.stats = replace(counted, phase_s=(alone_s,))
+            self._take_results()
             for action in self.improver.due(self.members, self.now_s):
                 if isinstance(action, lev.PlanRequest):
                     self._plan(action)
 
     def _plan(self, asked: lev.PlanRequest) -> None:
         slower = dict(asked.slower)
+        if asked.again is not None:
+            self._change(replace(self.made[asked.again], epoch=asked.epoch), 1.0)
+            return
         loads = self._even(slower)
         gain = self._period_s(slower) / max(loads.values())
         if asked.better_than is not None and gain < asked.least_gain:
             self.improver.unplannable(lev.Unplannable(asked.epoch, "there is none"))
             return
-        blueprint = shares(asked.epoch, loads, slower)
+        self._change(even_blueprint(asked.epoch, loads, slower), gain)
+
+    def _change(self, blueprint: Blueprint, gain: float) -> None:
         found = self.improver.planned(lev.PlanReply(blueprint, gain), self.members, 1_000_000)
         assert isinstance(found, Change)
         self.changes += 1
@@ -147,7 +163,7 @@ class Boards:
         self.improver.cancel()
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
         told = self.recoverer.halted(
-            lev.Halted((lev.NetworkProgress(0, 0, 1),), 0), 1_000_000, self.now_s
+            lev.Halted((lev.NetworkCounts(0, 0, 1),), 0), 1_000_000, self.now_s
         )
         assert isinstance(told, list)
         (asked,) = [action for action in told if isinstance(action, lev.PlanRequest)]
@@ -156,7 +172,7 @@ class Boards:
         self.life.step(RunStep.ROLL_OUT)
         self.life.step(RunStep.START)
         self.recoverer.finish(self.now_s)
-        self._stream(shares(asked.epoch, loads, slower))
+        self._stream(even_blueprint(asked.epoch, loads, slower))
 
 
 @settings(deadline=None, max_examples=10)
@@ -236,7 +252,7 @@ def test_one_that_is_as_slow_as_ever_loses_its_part_again() -> None:
 
 
 def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
-    speeds = Speeds(shares(1, {"n0": 1.0}, {}))
+    speeds = Speeds(even_blueprint(1, {"n0": 1.0}, {}))
     busy_s = 0.0
     for look, took_s in enumerate([0.0, 2.0, 90.0, 2.0]):
         assert speeds.factors is None
@@ -247,14 +263,14 @@ def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
 
 
 def test_counters_of_another_epoch_do_not_count() -> None:
-    speeds = Speeds(shares(2, {"n0": 1.0}, {}))
+    speeds = Speeds(even_blueprint(2, {"n0": 1.0}, {}))
     for look in range(9):
         speeds.record("n0", stats(1, look * FIRINGS_EACH, float(look)))
     assert speeds.factors is None
 
 
 def test_counters_of_other_phases_than_the_plans_do_not_count() -> None:
-    speeds = Speeds(shares(1, {"n0": 1.0}, {}))
+    speeds = Speeds(even_blueprint(1, {"n0": 1.0}, {}))
     speeds.record("n0", stats(1, 0, 0.0))
     for look in range(9):
         fired = FIRINGS_EACH * (look + 1)
@@ -287,6 +303,27 @@ def test_a_node_that_slows_down_in_a_run_changes_the_plan_and_no_frame_is_lost_o
     assert world.results == list(range(300))
     assert [past.cause for past in world.supervisor.recoveries][:1] == ["slow"]
     assert any("n1 is slower than planned" in notice for notice in world.notices)
+
+
+def test_nodes_that_a_quota_leaves_at_full_speed_for_moments_are_not_taken_to_be_faster() -> None:
+    boards = Boards([1.0, 0.2, 0.4, 0.3], Random(1), 0.02)
+    boards.alone = dict.fromkeys(boards.true, 1.0)
+    boards.run(600.0)
+    assert boards.changes == 0
+
+
+def test_a_change_that_makes_frames_slower_is_taken_back_once() -> None:
+    """The nodes seem faster than they are, until they have more to do."""
+    boards = Boards([1.0, 0.2, 1.0], Random(1), 0.02)
+    first = dict(boards.blueprint.phase_s)
+    boards.run(SETTLE_S + 3 * LOOK_EVERY_S)
+    assert boards.changes == 1
+    boards.true = dict.fromkeys(boards.true, 1.0)
+    boards.run(LEAST_LOOKS * LOOK_EVERY_S + 3 * LOOK_EVERY_S)
+    assert boards.changes == 2
+    assert boards.blueprint.phase_s == first
+    boards.run(600.0)
+    assert boards.changes == 2
 
 
 def test_without_adapting_nothing_changes() -> None:

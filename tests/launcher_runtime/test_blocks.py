@@ -57,9 +57,9 @@ def planned(*more: PlannedChannel, channels: int = 32) -> Blueprint:
     return blueprint(plan, subnets, {}, EPOCH, "pipelined")
 
 
-def in_blocks(share: Blueprint, blocks: Mapping[str, int]) -> dict[tuple[str, str], int]:
+def in_blocks(blueprint: Blueprint, blocks: Mapping[str, int]) -> dict[tuple[str, str], int]:
     """(tensor, target) → channels per block, of the channels that are in blocks at both ends."""
-    found = share.in_blocks(blocks)
+    found = blueprint.in_blocks(blocks)
     addresses = {node: f"tcp://{node}:1" for node in found.deployments}
     for deployment in found.addressed(addresses).values():
         check(deployment)
@@ -91,19 +91,19 @@ def test_channels_must_fill_their_blocks() -> None:
 
 @pytest.mark.parametrize("target", ["user", "p2"])
 def test_a_tensor_that_one_reader_wants_in_the_usual_order_stays_in_it(target: str) -> None:
-    share = planned(channel("a", "p0", target))
+    blueprint = planned(channel("a", "p0", target))
     blocks = ALL_16 if target == "user" else {**ALL_16, "n2": 1}
-    assert ("a", "n1") not in in_blocks(share, blocks)
+    assert ("a", "n1") not in in_blocks(blueprint, blocks)
 
 
 def test_encoded_tensors_stay_in_the_usual_order() -> None:
-    share = planned(replace(channel("a", "p0", "p2"), encoding="fp16"))
-    assert in_blocks(share, ALL_16) == {("b", "n2"): 16}
+    blueprint = planned(replace(channel("a", "p0", "p2"), encoding="fp16"))
+    assert in_blocks(blueprint, ALL_16) == {("b", "n2"): 16}
 
 
 def test_what_subnets_do_not_compute_in_blocks_stays_in_the_usual_order() -> None:
-    share = replace(planned(), blockable=frozenset({2}))
-    assert in_blocks(share, ALL_16) == {("b", "n2"): 16}
+    blueprint = replace(planned(), blockable=frozenset({2}))
+    assert in_blocks(blueprint, ALL_16) == {("b", "n2"): 16}
 
 
 def test_the_blocks_of_a_node_are_those_of_the_device_that_its_engine_computes_on() -> None:

@@ -41,7 +41,7 @@ def test_one_slow_way_does_not_matter_where_some_trips_are_quick() -> None:
 
 
 @pytest.mark.parametrize("drift", [-80e-6, 0.0, 40e-6, 300e-6])
-def test_over_a_long_run_drift_is_told(drift: float) -> None:
+def test_over_a_long_run_drift_is_reported(drift: float) -> None:
     chance = random.Random(2)
     trips = [
         trip(0.25 * n, 2e-4 + chance.expovariate(200), 2e-4 + chance.expovariate(200), -3.0, drift)
@@ -62,6 +62,6 @@ def test_the_same_clock_is_the_same() -> None:
     assert Clock().ours(12.5) == 12.5
 
 
-def test_a_clock_that_stands_has_no_drift() -> None:
+def test_a_clock_that_stopped_has_no_drift() -> None:
     clock = estimate([RoundTrip(float(n), 5.0, n + 0.001) for n in range(20)])
     assert clock.drift == 0.0

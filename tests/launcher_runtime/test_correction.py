@@ -60,6 +60,17 @@ def test_what_nodes_took_in_the_rehearsal_is_expected_of_them_in_the_stream() ->
     assert world.supervisor.blueprint.phase_s["n1"] == (pytest.approx(0.1),)
 
 
+@pytest.mark.parametrize("factor", [0.1, 0.7, 1.4, 10.0])
+def test_a_board_far_from_its_figures_measures_itself_again_after_the_run(factor: float) -> None:
+    world = world_of(n1=factor)
+    world.gain = lambda: 1.0
+    world.run()
+    ended_well(world)
+    doubted = ["n1"] if factor in (0.1, 10.0) else []
+    assert world.measured_again == doubted
+    assert any("measured again now" in notice for notice in world.notices) == bool(doubted)
+
+
 @pytest.mark.parametrize("slow", [{}, {"n0": 10.0, "n1": 10.0, "n2": 10.0}])
 def test_nodes_that_are_all_as_slow_keep_the_plan_and_nothing_is_searched(
     slow: dict[str, float],
@@ -137,7 +148,7 @@ def test_a_node_that_is_lost_while_its_plan_is_corrected_is_done_without() -> No
     assert any(past.cause == "loss" for past in world.supervisor.recoveries)
 
 
-def test_after_a_first_plan_made_in_a_hurry_the_search_goes_on_while_frames_stream() -> None:
+def test_after_a_quick_first_plan_the_search_continues_while_frames_stream() -> None:
     world = world_of(frames=3000)
     world.supervisor._improver._searches_on = True
     world.run()
@@ -148,7 +159,7 @@ def test_after_a_first_plan_made_in_a_hurry_the_search_goes_on_while_frames_stre
     assert past.frame > 0
 
 
-def test_the_search_goes_on_only_where_the_limits_say_so() -> None:
+def test_the_search_continues_only_where_the_limits_say_so() -> None:
     world = world_of(frames=3000)
     world.run()
     assert world.asked == []
@@ -171,7 +182,7 @@ def test_a_node_that_tells_the_times_of_other_phases_than_it_has_is_done_without
     world.run()
     ended_well(world)
     assert "n1" not in world.supervisor.blueprint.deployments
-    assert any(f"the times of {1 + more} phases, and has 1" in said for said in world.notices)
+    assert any(f"the times of {1 + more} phases, but has 1" in said for said in world.notices)
 
 
 def kept_by(world: World) -> list[lev.Rehearsed]:

@@ -19,9 +19,9 @@ few = settings(max_examples=40, deadline=None)
 @few
 @given(plans())
 def test_every_channel_of_the_plan_appears_alike_at_both_of_its_ends(plan: Plan) -> None:
-    share = blueprint_of(plan)
+    blueprint = blueprint_of(plan)
     seen: dict[int, list[str]] = {}
-    for node, deployment in share.deployments.items():
+    for node, deployment in blueprint.deployments.items():
         for channel in deployment.channels:
             planned = plan.channels[channel.number]
             assert node in (channel.source_node, channel.target_node)
@@ -29,7 +29,7 @@ def test_every_channel_of_the_plan_appears_alike_at_both_of_its_ends(plan: Plan)
             assert (channel.dtype, channel.shape) == (planned.tensor.dtype, planned.tensor.shape)
             assert channel.capacity_frames == planned.capacity_frames
             seen.setdefault(channel.number, []).append(node)
-    for channel in (*share.from_host, *share.to_host):
+    for channel in (*blueprint.from_host, *blueprint.to_host):
         seen.setdefault(channel.number, []).append(HOST)
     for number, planned in enumerate(plan.channels):
         ends = {planned.source_device, planned.target_device}
@@ -40,10 +40,10 @@ def test_every_channel_of_the_plan_appears_alike_at_both_of_its_ends(plan: Plan)
 @few
 @given(plans())
 def test_both_ends_describe_a_channel_by_the_same_words(plan: Plan) -> None:
-    share = blueprint_of(plan)
+    blueprint = blueprint_of(plan)
     described: dict[int, set[object]] = {}
-    everyone = [d.channels for d in share.deployments.values()]
-    for channels in (*everyone, share.from_host, share.to_host):
+    everyone = [d.channels for d in blueprint.deployments.values()]
+    for channels in (*everyone, blueprint.from_host, blueprint.to_host):
         for channel in channels:
             described.setdefault(channel.number, set()).add(channel)
     assert all(len(words) == 1 for words in described.values())
@@ -71,24 +71,24 @@ def test_phases_come_in_the_plans_order_and_channels_point_at_them(plan: Plan) -
 @few
 @given(plans())
 def test_a_node_dials_exactly_those_it_feeds_and_the_host_its_neighbours(plan: Plan) -> None:
-    share = blueprint_of(plan)
-    addresses = {node: f"tcp://10.0.0.{i}:7071" for i, node in enumerate(share.deployments)}
-    for node, deployment in share.addressed(addresses).items():
+    blueprint = blueprint_of(plan)
+    addresses = {node: f"tcp://10.0.0.{i}:7071" for i, node in enumerate(blueprint.deployments)}
+    for node, deployment in blueprint.addressed(addresses).items():
         fed = {c.target_device for c in plan.channels if c.source_device == node}
         assert {peer.name for peer in deployment.dial} == fed - {node, HOST}
         assert all(peer.data_address == addresses[peer.name] for peer in deployment.dial)
         assert decode(encode(Deploy(deployment))) == Deploy(deployment)
     neighbours = {c.target_device for c in plan.channels if c.source_device == HOST}
     neighbours |= {c.source_device for c in plan.channels if c.target_device == HOST}
-    assert set(share.host_peers()) == neighbours - {HOST}
+    assert set(blueprint.host_peers()) == neighbours - {HOST}
 
 
 @few
 @given(plans())
 def test_a_node_needs_each_blob_of_its_phases_once(plan: Plan) -> None:
-    share, subnets = blueprint_of(plan), subnets_of(plan)
-    for node in share.deployments:
-        blobs = share.blobs(node)
+    blueprint, subnets = blueprint_of(plan), subnets_of(plan)
+    for node in blueprint.deployments:
+        blobs = blueprint.blobs(node)
         wanted = {
             b
             for p in plan.phases
@@ -128,7 +128,7 @@ def test_a_data_port_on_every_interface_is_dialled_where_the_agent_was_reached(
 
 def test_a_loopback_address_that_another_machine_would_have_to_dial_is_refused() -> None:
     plan = in_a_row(2)
-    share = blueprint_of(plan)
+    blueprint = blueprint_of(plan)
     with pytest.raises(BadInputError, match=r"'n1'.*loopback.*127\.0\.0\.1:2.*'n0'"):
-        share.addressed({"n0": "tcp://10.0.0.7:1", "n1": "tcp://127.0.0.1:2"})
-    share.addressed({"n0": "tcp://localhost:1", "n1": "tcp://127.0.0.1:2"})
+        blueprint.addressed({"n0": "tcp://10.0.0.7:1", "n1": "tcp://127.0.0.1:2"})
+    blueprint.addressed({"n0": "tcp://localhost:1", "n1": "tcp://127.0.0.1:2"})

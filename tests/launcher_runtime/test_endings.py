@@ -21,8 +21,6 @@ from launcher.run.processes import LONGEST_IPC_PATH, start_agents
 from launcher.run.runtime import Node
 from tests.launcher_runtime.clusters import WAIT_S, has_ended, is_running
 
-pytestmark = pytest.mark.alone
-
 
 @dataclass
 class Running:

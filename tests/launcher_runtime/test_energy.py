@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,10 +12,11 @@ import pytest
 
 from launcher.commands.launch import main as launch
 from launcher.commands.partition import main as partition
+from tests.launcher.launches import done, ended
 from tests.launcher.models import write_classifier
 from tests.nodes.speaker import AgentProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PLUGIN = """
 class TenWatts:
@@ -56,14 +56,7 @@ def addresses(folder: Path) -> Iterator[list[str]]:
         agent.end()
 
 
-def run(command: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        command([*arguments, "--json"])
-    data = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 0, data
-    return data
-
-
+@pytest.mark.alone
 def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
     folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,20 +67,20 @@ def test_watts_are_measured_in_a_profile_and_joules_in_a_run(
         "strategy: sequential\nframes: 40\n"
         "pins: {layer0: a, flatten: b}\n"  # what is so small would be faster on one of them
     )
-    profile = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    profile = done(partition, capsys, "profile", "--cluster", "cluster.yaml")
     a, b = (profile["nodes"][name]["measured"] for name in "ab")
     assert profile["energy"] == "a: ten watts; b: ten watts"
     assert a == b, "equal nodes of one machine share their measurements"
     # The machine takes ten watts whether it waits or not; each of two nodes has half of that.
     assert a["idle_w"] == pytest.approx(5.0, rel=0.1)
     assert a["busy_w"] == pytest.approx(5.0, rel=0.2)
-    again = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    again = done(partition, capsys, "profile", "--cluster", "cluster.yaml")
     assert not any(again["measured_now"].values())
     solve = ("solve", "classifier.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
-    solved = run(partition, capsys, *solve, "--profile", "profile.json")
+    solved = done(partition, capsys, *solve, "--profile", "profile.json")
     assert solved["watts_predicted"] > 0
 
-    report = run(launch, capsys, "cluster.yaml", "--profile", "profile.json")
+    report = done(launch, capsys, "cluster.yaml", "--profile", "profile.json")
     a, b = report["nodes"]
     assert (a["meter"], a["unmetered"]) == ("ten watts", "")
     assert 0 < a["watts"] < 10.0
@@ -105,7 +98,7 @@ def test_agents_that_launch_starts_have_the_meters_that_their_nodes_name(
         "model: classifier.onnx\nnodes:\n  - {name: a, meter: ten}\n  - {name: b, meter: none}\n"
         "strategy: sequential\nframes: 4\nverify: false\n"
     )
-    a, b = run(launch, capsys, "cluster.yaml")["nodes"]
+    a, b = done(launch, capsys, "cluster.yaml")["nodes"]
     assert (a["meter"], a["unmetered"]) == ("ten watts", "")
     assert (b["meter"], b["unmetered"]) == ("", "it was started with --meter none")
 
@@ -116,13 +109,12 @@ def test_a_meter_that_is_not_installed_is_refused_by_the_name_of_its_node(
     (folder / "cluster.yaml").write_text(
         "model: classifier.onnx\nnodes: [{name: a}, {name: b, meter: plug}]\nframes: 4\n"
     )
-    with pytest.raises(SystemExit) as ended:
-        launch(["cluster.yaml"])
-    assert ended.value.code == 2
-    says = capsys.readouterr().err
+    code, _, says = ended(launch, capsys, "cluster.yaml")
+    assert code == 2
     assert "node 'b': its agent could not start: --meter plug: no installed package" in says
 
 
+@pytest.mark.alone
 def test_the_power_of_parts_of_the_network_is_measured_and_counts_in_plans(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +122,7 @@ def test_the_power_of_parts_of_the_network_is_measured_and_counts_in_plans(
     (folder / "cluster.yaml").write_text(
         "model: heavy.onnx\nnodes:\n  - name: a\n    meter: ten\nstrategy: sequential\n"
     )
-    run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    done(partition, capsys, "profile", "--cluster", "cluster.yaml")
     path = folder / "profile.json"
     profile = json.loads(path.read_text())
     measured = profile["nodes"]["a"]["measured"]
@@ -140,7 +132,7 @@ def test_the_power_of_parts_of_the_network_is_measured_and_counts_in_plans(
         measured["layer_w"] = watts
         path.write_text(json.dumps(profile))
         solve = ("solve", "--cluster", "cluster.yaml", "--profile", "profile.json")
-        return float(run(partition, capsys, *solve)["joules_per_frame_predicted"])
+        return float(done(partition, capsys, *solve)["joules_per_frame_predicted"])
 
     once, second = joules({"first": 10.0, "second": 10.0}), measured["layer_s"]["second"]
     assert joules({"first": 10.0, "second": 30.0}) - once == pytest.approx(20 * second, rel=0.5)

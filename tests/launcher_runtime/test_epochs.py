@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.core.blame import stuck
-from launcher.core.events import NetworkProgress
-from launcher.core.session import Session, SessionState
+from launcher.core.events import NetworkCounts
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.stream import RunStream
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import Credit, Missing, Pong, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import blueprint_of, in_a_row, plans
 
 
-def share(epoch: int):
+def blueprint(epoch: int):
     return replace(blueprint_of(in_a_row(1)), epoch=epoch)
 
 
@@ -31,9 +34,9 @@ def result(stream: RunStream[int], epoch: int, frame: int, value: int) -> bool:
 def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> None:
     """In each epoch some frames are sent, some results come, some of those are taken."""
     frames = 10
-    stream: RunStream[int] = RunStream(share(1), frames=frames)
+    stream: RunStream[int] = RunStream(blueprint(1), frames=frames)
     stream.push(frames)
-    stream.begin(share(1))
+    stream.begin(blueprint(1))
     taken: list[int] = []
     for epoch, (sent, came) in enumerate([*steps, *[(2, 2)] * frames], start=1):
         first = stream.first
@@ -52,7 +55,7 @@ def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> Non
         assert stream.halt() == (complete, len(under_way[came:]))
         assert not result(stream, epoch, 0, 99)
         assert not stream.credit(Credit(epoch, channel.number, 1))
-        stream.begin(share(epoch + 1))
+        stream.begin(blueprint(epoch + 1))
         assert stream.first == complete
         assert stream.next_frame == (complete if complete < frames else None)
     while stream.may_take:
@@ -69,12 +72,12 @@ class Recurrent:
         plan = in_a_row(1, capacity_frames=frames)
         before = replace(plan.channels[-1].tensor, name="before")
         self.plan = replace(plan, phases=(replace(plan.phases[0], state=((before, "t1"),)),))
-        self.stream: RunStream[int] = RunStream(self.share(1), {"before": 1000})
+        self.stream: RunStream[int] = RunStream(self.blueprint(1), {"before": 1000})
         self.stream.push(frames, is_end=True)
-        self.stream.begin(self.share(1))
+        self.stream.begin(self.blueprint(1))
         self.grants()
 
-    def share(self, epoch: int):
+    def blueprint(self, epoch: int):
         return replace(blueprint_of(self.plan), epoch=epoch)
 
     def sends(self) -> list[str]:
@@ -83,7 +86,7 @@ class Recurrent:
 
     def gives_up(self) -> None:
         self.stream.halt()
-        self.stream.begin(self.share(self.stream.blueprint.epoch + 1))
+        self.stream.begin(self.blueprint(self.stream.blueprint.epoch + 1))
         self.grants()
 
     def grants(self) -> None:
@@ -120,7 +123,7 @@ def test_an_epoch_begins_with_the_state_of_the_last_frame_that_is_complete() -> 
 def test_state_for_which_there_is_no_credit_holds_the_first_frame_up() -> None:
     run = Recurrent(2)
     run.stream.halt()
-    run.stream.begin(run.share(2))
+    run.stream.begin(run.blueprint(2))
     frames, state = run.stream.source.channels
     run.stream.credit(Credit(2, frames.number, 2))
     assert not run.stream.may_send
@@ -157,7 +160,7 @@ def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -
         for node, deployment in blueprint.deployments.items()
     }
     owner = next(p.device for p in plan.phases if p.name == victim)
-    assert stuck(blueprint, counts, NetworkProgress(fired["@sink"], frames, frames)) == [owner]
+    assert stuck(blueprint, counts, NetworkCounts(fired["@sink"], frames, frames)) == [owner]
 
 
 def session(node: str, state: SessionState = SessionState.FAILED) -> Session:
@@ -166,10 +169,22 @@ def session(node: str, state: SessionState = SessionState.FAILED) -> Session:
 
 def test_answers_to_what_was_abandoned_do_not_count_and_those_after_them_do() -> None:
     asked = session("a", SessionState.QUERYING)
-    asked.unanswered[Missing] += 1
-    asked.renew()
-    asked.unanswered[Missing] += 1
+    asked.query(())
+    asked.step(Step.RENEW)
+    asked.query(())
     assert asked.state is SessionState.IDLE
-    assert asked.take_answer(Pong())
-    assert not asked.take_answer(Missing(()))
-    assert asked.take_answer(Missing(()))
+    assert asked.awaits(Pong())
+    assert not asked.awaits(Missing(()))
+    assert asked.awaits(Missing(()))
+
+
+def test_an_error_of_a_session_says_what_led_to_it() -> None:
+    asked = session("a", SessionState.IDLE)
+    asked.step(Step.QUERY)
+    asked.query(())
+    asked.receive(Missing(()))
+    led = re.escape("What led to this: QUERY → QUERYING; Missing → UPLOADING")
+    with pytest.raises(RemoteProtocolError, match=f"it sent Missing while receiving.*{led}"):
+        asked.receive(Missing(()))
+    with pytest.raises(LocalProtocolError, match=f"node 'a': no Step.START.*{led}"):
+        asked.step(Step.START)

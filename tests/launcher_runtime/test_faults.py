@@ -176,9 +176,9 @@ def on_all(nodes: int) -> Callable[[int, tuple[str, ...]], Blueprint]:
     return lambda epoch, left: _of_epoch(replan(epoch, left), epoch)
 
 
-def _of_epoch(share: Blueprint, epoch: int) -> Blueprint:
-    deployments = {n: replace(d, epoch=epoch) for n, d in share.deployments.items()}
-    return replace(share, epoch=epoch, deployments=deployments)
+def _of_epoch(blueprint: Blueprint, epoch: int) -> Blueprint:
+    deployments = {n: replace(d, epoch=epoch) for n, d in blueprint.deployments.items()}
+    return replace(blueprint, epoch=epoch, deployments=deployments)
 
 
 def streaming(nodes: int = 3, **given: object) -> World:
@@ -197,7 +197,7 @@ def test_a_node_that_dies_is_replaced_and_no_frame_is_lost_or_doubled() -> None:
     assert recovery.frame + recovery.replayed <= 40
     assert recovery.replayed > 0
     assert recovery.seconds < 1.5
-    assert any("going on with n0, n2" in text for text in world.notices)
+    assert any("continuing with n0, n2" in text for text in world.notices)
     assert any("streaming again after" in text for text in world.notices)
 
 
@@ -237,7 +237,7 @@ def test_one_that_stands_by_and_is_not_there_is_not_needed() -> None:
     assert not world.supervisor.recoveries
 
 
-def test_if_the_others_cannot_go_on_the_end_names_the_loss_and_what_is_missing() -> None:
+def test_if_the_others_cannot_continue_the_error_names_the_loss_and_what_is_missing() -> None:
     world = World(in_a_row(3), 40, limits=RECOVERING, replan=lambda *_: "n2 holds 1 GB, 2 needed")
     world.at(1.9, lambda: world.silent.add("n1"))
     world.at(2.0, lambda: world.event(lev.Disconnected("n1")))
@@ -246,7 +246,7 @@ def test_if_the_others_cannot_go_on_the_end_names_the_loss_and_what_is_missing()
     error = world.end.error
     assert isinstance(error, RunFailedError)
     assert "node 'n1' at tcp://10.0.0.1:7000 was lost while running, after" in str(error)
-    assert "the other nodes cannot go on: n2 holds 1 GB, 2 needed; no other node" in str(error)
+    assert "the other nodes cannot continue: n2 holds 1 GB, 2 needed; no other node" in str(error)
     assert world.nodes["n0"].words[-1] == "Bye"
 
 
@@ -267,7 +267,7 @@ def test_one_that_does_not_let_go_of_its_old_part_is_lost_too() -> None:
     assert world.end == lev.End(None)
     (recovery,) = world.supervisor.recoveries
     assert recovery.nodes == ("n1", "n2")
-    assert "did not turn to its new part within 10 s" in recovery.reasons[1]
+    assert "did not switch to its new part within 10 s" in recovery.reasons[1]
     assert recovery.seconds < 12.0
 
 

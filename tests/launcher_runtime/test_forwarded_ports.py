@@ -32,8 +32,6 @@ from nodes.net.sockets import AddressError
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, free_port, results, stop
 from tests.launcher_runtime.forwarders import Forwarder, forwarded
 
-pytestmark = pytest.mark.alone
-
 HERE = "127.0.0.1"
 OPTIONS = RunOptions(RunConfig(connect_timeout_s=20.0, start="all"), RecoveryConfig(enabled=False))
 OLDER = (
@@ -121,7 +119,7 @@ def run(cluster: Cluster, nodes: tuple[Node, ...], frames: int = 8) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True], ids=["", "of the older protocol"])
-def test_the_port_beside_the_control_port_is_taken_where_nothing_is_said(
+def test_the_port_after_the_control_port_is_used_by_default(
     two: Cluster, boards: Boards, nowhere: int, older: bool
 ) -> None:
     for name in two.names:
@@ -138,7 +136,7 @@ def test_another_agents_data_port_at_the_announced_number_is_not_taken(
     run(two, boards.nodes(two))
 
 
-def test_the_announced_port_is_taken_where_the_one_beside_is_another_agents(
+def test_the_announced_port_is_used_where_the_next_one_is_another_agents(
     two: Cluster, boards: Boards, nowhere: int
 ) -> None:
     boards.start("n0", nowhere)
@@ -176,7 +174,7 @@ def test_a_data_port_that_is_not_forwarded_is_named_before_anything_is_loaded(
         two.run(RandomFrames(4), taken, OPTIONS, nodes=nodes)
     assert time.monotonic() - began_s < SEARCH_S + 10.0
     said, (control, beside) = str(caught.value), boards.outside["n1"]
-    assert f"node 'n1' at tcp://{HERE}:{control}: its agent answers, and its data port" in said
+    assert f"node 'n1' at tcp://{HERE}:{control}: its agent answers, but its data port" in said
     assert f"tcp://{HERE}:{nowhere}" in said
     assert f"tcp://{HERE}:{beside}" in said
     assert "`data:`" in said

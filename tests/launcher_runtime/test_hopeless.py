@@ -11,9 +11,9 @@ import pytest
 
 from launcher.commands.make_keys import make_keys
 from nodes.protocol.messages import PROTOCOL, Refused
-from tests.launcher_runtime.clusters import daemons, foreign_agent
+from tests.launcher_runtime.clusters import daemons, foreign_agent, wait_until_it_listens
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -21,6 +21,8 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 def launch(
     folder: Path, addresses: dict[str, str], *lines: str
 ) -> subprocess.CompletedProcess[str]:
+    for address in addresses.values():
+        wait_until_it_listens(address)
     nodes = [f"- {{name: {name}, address: '{address}'}}" for name, address in addresses.items()]
     text = [f"model: {DIGITS / 'digits.onnx'}", "frames: 2", "strategy: sequential"]
     (folder / "cluster.yaml").write_text("\n".join([*text, *lines, "nodes:", *nodes]))
@@ -46,6 +48,7 @@ def test_a_key_that_is_not_admitted(tmp_path: Path) -> None:
         refused_at_once(launch(tmp_path, addresses), "requires a key, and this launcher uses none")
 
 
+@pytest.mark.alone
 def test_an_agent_without_keys(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", {"a": "tcp://127.0.0.1:5500"})
     with daemons(("a",), tmp_path / "cache") as started:

@@ -32,8 +32,6 @@ from nodes.protocol.messages import (
 )
 from tests.launcher_runtime.clusters import RandomFrames
 
-pytestmark = pytest.mark.alone
-
 NODE = "n0"
 WAIT_S = 5.0
 
@@ -104,7 +102,7 @@ def test_a_shape_that_no_array_can_have_is_unreadable(
     host = Host(
         Blueprint(1, {}, (), ()), listed(RandomFrames(3), lambda *_: None), connections, 0.0
     )
-    with pytest.raises(RemoteProtocolError, match="0 bytes came for float32"):
+    with pytest.raises(RemoteProtocolError, match="0 bytes arrived for float32"):
         host.arrived(NODE, found.message, found.payload, found.payload_bytes)
 
 
@@ -128,7 +126,7 @@ def test_what_may_not_come_on_a_data_connection_is_a_breach(
             host.arrived(NODE, message, payload, len(payload or b""))
 
 
-def test_nothing_is_heard_of_a_connection_after_the_launcher_has_hung_up(
+def test_no_event_of_a_connection_follows_once_the_launcher_has_closed_it(
     board: tuple[Board, Connections, bytes],
 ) -> None:
     """Not even what had arrived with the message on account of which it hung up."""
@@ -147,7 +145,7 @@ def test_nothing_is_heard_of_a_connection_after_the_launcher_has_hung_up(
     assert list(connections.wait(0.05)) == []
 
 
-def test_whoever_keeps_to_what_was_agreed_is_not_cut_off_while_the_launcher_is_busy(
+def test_a_peer_that_keeps_the_protocol_is_not_cut_off_while_the_launcher_is_busy(
     tmp_path: Path,
 ) -> None:
     """Behind what waits unread, heartbeats would go unanswered."""
@@ -193,7 +191,7 @@ def test_what_was_agreed_is_what_the_channels_hold() -> None:
     assert opened == [(NODE, "tcp://[::1]:1", 4000, 130)]
 
 
-def test_whoever_never_falls_silent_keeps_nobody_else_from_being_heard(
+def test_a_peer_that_sends_without_pause_does_not_starve_the_others(
     board: tuple[Board, Connections, bytes],
 ) -> None:
     there, connections, launcher = board

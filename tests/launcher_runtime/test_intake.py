@@ -70,14 +70,14 @@ def test_over_any_epochs_a_frame_is_withdrawn_or_has_one_result(
 
 
 def test_a_frame_that_was_sent_cannot_be_withdrawn() -> None:
-    share = blueprint_of(in_a_row(1))
-    stream: RunStream[int] = RunStream(share)
-    stream.begin(share)
+    blueprint = blueprint_of(in_a_row(1))
+    stream: RunStream[int] = RunStream(blueprint)
+    stream.begin(blueprint)
     stream.push(1)
-    stream.credit(Credit(share.epoch, share.from_host[0].number, 1))
+    stream.credit(Credit(blueprint.epoch, blueprint.from_host[0].number, 1))
     stream.send()
     stream.halt()
-    stream.begin(replace(share, epoch=share.epoch + 1))
+    stream.begin(replace(blueprint, epoch=blueprint.epoch + 1))
     with pytest.raises(LocalProtocolError, match="cannot be withdrawn"):
         stream.withdraw()
 
@@ -123,7 +123,7 @@ def test_a_source_slower_than_the_patience_with_nodes_is_nobodys_fault() -> None
 
 @pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("pushed", ["all at once", "now and then"])
-def test_a_phase_that_hangs_is_found_although_the_source_goes_on(pushed: str) -> None:
+def test_a_phase_that_hangs_is_found_although_the_source_continues(pushed: str) -> None:
     programs = () if pushed == "all at once" else (Program((0.2,) * 9999),)
     world = World(in_a_row(2), frames=9999, programs=programs)
     world.at(20.0, lambda: world.hanging.add("n1"))

@@ -27,7 +27,7 @@ def data_port(control: str) -> str:
 @pytest.mark.parametrize(
     ("how", "frames"), [((), 1200), (("--churn",), 500)], ids=["silent", "churning"]
 )
-def test_survivors_go_on_beside_keyless_connections_to_all_their_ports(
+def test_survivors_continue_despite_keyless_connections_to_all_their_ports(
     tmp_path: Path, how: tuple[str, ...], frames: int
 ) -> None:
     cluster = make_cluster(tmp_path, nodes=3)

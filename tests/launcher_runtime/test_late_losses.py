@@ -10,11 +10,11 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.blame import stuck
 from launcher.core.blueprint import Blueprint, Dealing
-from launcher.core.events import NetworkProgress
+from launcher.core.events import NetworkCounts
 from launcher.core.rollout import Rollout
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Watch
-from launcher.run.deployment import blueprint
+from launcher.run import deployment
 from nodes.protocol.messages import Failed
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.plans import EPOCH, blueprint_of, in_a_row, phase, plan_of, subnets_of
@@ -36,7 +36,7 @@ def when_all_has_arrived(world: World, happen: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_results_that_have_all_arrived_are_taken_whoever_is_lost_then(nodes: int) -> None:
+def test_results_that_have_all_arrived_are_taken_although_a_node_is_lost_then(nodes: int) -> None:
     """Nobody is asked for a plan, and there is none: the user is slow, the nodes are done."""
     world = World(in_a_row(nodes), 40, limits=RECOVERING, take_s=0.5)
     when_all_has_arrived(
@@ -49,7 +49,7 @@ def test_results_that_have_all_arrived_are_taken_whoever_is_lost_then(nodes: int
     assert any("every result had arrived" in text for text in world.notices)
 
 
-def test_if_no_node_is_left_and_none_comes_back_every_loss_is_told() -> None:
+def test_if_no_node_is_left_and_none_comes_back_every_loss_is_reported() -> None:
     world = streaming(2)
     world.at(1.9, lambda: world.silent.update(world.nodes))
     world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
@@ -61,16 +61,16 @@ def test_if_no_node_is_left_and_none_comes_back_every_loss_is_told() -> None:
     assert "no node is left, and none came back in 2 min. Before: node 'n0'" in error
 
 
-def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:
+def test_a_ping_that_waits_when_the_frames_begin_is_not_silence_yet() -> None:
     """It was sent while loading, when an agent may be silent for longer than `heartbeat_s`."""
-    share = blueprint_of(in_a_row(2))
+    blueprint = blueprint_of(in_a_row(2))
     sessions = {
         name: Session(
             name, "ipc://there", started_by_us=False, state=SessionState.READY, pinged_s=1.0
         )
-        for name in share.deployments
+        for name in blueprint.deployments
     }
-    Rollout(share, sessions, RECOVERING, renews=False).start()
+    Rollout(blueprint, sessions, RECOVERING, renews=False).start()
     assert not Watch(sessions, RECOVERING).find_lost(1.0 + RECOVERING.recovery.heartbeat_s)
 
 
@@ -144,15 +144,15 @@ def two_copies() -> Blueprint:
             ),
         ]
     plan = plan_of(phases, channels)
-    share = blueprint(plan, subnets_of(plan), {}, EPOCH, "pipelined")
-    copy_of = {c.number: int(c.target_node == "b") for c in share.from_host}
-    copy_of |= {c.number: int(c.source_node == "b") for c in share.to_host}
-    return replace(share, dealing=Dealing((0, 1), copy_of))
+    blueprint = deployment.blueprint(plan, subnets_of(plan), {}, EPOCH, "pipelined")
+    copy_of = {c.number: int(c.target_node == "b") for c in blueprint.from_host}
+    copy_of |= {c.number: int(c.source_node == "b") for c in blueprint.to_host}
+    return replace(blueprint, dealing=Dealing((0, 1), copy_of))
 
 
 def test_a_copy_that_is_fed_no_more_because_another_one_is_full_is_not_stuck() -> None:
     """b hangs before its first frame and has 3: the host waits for it with frame 7, b's fourth. So
     a had 4 frames, and all of them are done."""
-    share = two_copies()
-    assert stuck(share, {"a": [4], "b": [0]}, NetworkProgress(1, 100, 100)) == ["b"]
-    assert stuck(share, {"a": [3], "b": [0]}, NetworkProgress(1, 100, 100)) == ["a", "b"]
+    blueprint = two_copies()
+    assert stuck(blueprint, {"a": [4], "b": [0]}, NetworkCounts(1, 100, 100)) == ["b"]
+    assert stuck(blueprint, {"a": [3], "b": [0]}, NetworkCounts(1, 100, 100)) == ["a", "b"]

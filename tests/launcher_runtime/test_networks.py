@@ -84,29 +84,29 @@ def test_networks_share_the_time_of_a_node_and_not_its_firings() -> None:
     def firings(times: float) -> float:
         return FIRING_S * times
 
-    shares = FairShares([0, 1])
+    blueprints = FairShares([0, 1])
     counted = [0, 0]
     for _ in range(1000):
-        (phase,) = shares.least_served([0, 1])
-        shares.begin(phase)
+        (phase,) = blueprints.least_served([0, 1])
+        blueprints.begin(phase)
         counted[phase] += 1
-        shares.end(phase, firings(9.0 if phase else 1.0))
+        blueprints.end(phase, firings(9.0 if phase else 1.0))
     assert counted[0] == pytest.approx(9 * counted[1], rel=0.05)
 
 
 def test_a_firing_that_took_minutes_costs_its_network_seconds() -> None:
-    shares = FairShares([0, 1])
-    shares.begin(0)
-    shares.end(0, 300.0)
+    blueprints = FairShares([0, 1])
+    blueprints.begin(0)
+    blueprints.end(0, 300.0)
     waited_s = 0.0
-    while shares.least_served([0, 1]) == [1]:
-        shares.begin(1)
-        shares.end(1, 0.1)
+    while blueprints.least_served([0, 1]) == [1]:
+        blueprints.begin(1)
+        blueprints.end(1, 0.1)
         waited_s += 0.1
     assert waited_s == pytest.approx(LONGEST_WAIT_S, abs=0.2)
 
 
-def test_after_a_loss_each_network_goes_on_with_its_own_first_frame_without_a_result() -> None:
+def test_after_a_loss_each_network_continues_with_its_own_first_frame_without_a_result() -> None:
     plan, networks = side_by_side(2)
     again, parts = two(["n0"] * 4, [[-1], [0], [-2], [2]], {"p0", "p1"})
     world = world_of(
@@ -125,7 +125,7 @@ def test_after_a_loss_each_network_goes_on_with_its_own_first_frame_without_a_re
 
 
 def test_a_firing_that_fails_in_one_network_costs_no_other_a_right_result() -> None:
-    """As `check: phases` does when a phase makes NaN: the node has failed, and both go on."""
+    """As `check: phases` does when a phase makes NaN: the node has failed, and both continue."""
     plan, networks = side_by_side(2)
     again, parts = two(["n0"] * 4, [[-1], [0], [-2], [2]], {"p0", "p1"})
 
@@ -166,7 +166,7 @@ class Poisoned(FaultyWorld):
         return ended
 
 
-def test_a_frame_that_crashes_every_agent_ends_the_run_although_another_network_goes_on() -> None:
+def test_a_frame_that_crashes_every_agent_ends_the_run_although_another_network_continues() -> None:
     world = Poisoned(
         Random(1),
         nodes=2,
@@ -185,7 +185,7 @@ def test_a_frame_that_crashes_every_agent_ends_the_run_although_another_network_
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_a_phase_that_hangs_is_found_although_another_network_goes_on() -> None:
+def test_a_phase_that_hangs_is_found_although_another_network_continues() -> None:
     plan, networks = two(["n0", "n1"], [[-1], [-2]], {"p0"})
     world = world_of(plan, networks, [Program((0.5,) * 1000), Program((0.5,) * 1000)])
     world.at(5.0, lambda: world.hanging.add("n1"))
@@ -203,11 +203,13 @@ def test_a_plan_whose_phases_span_two_networks_is_refused() -> None:
 
 def test_the_speed_of_a_node_is_known_while_one_of_its_networks_is_idle() -> None:
     plan, networks = side_by_side(1)
-    share = replace(blueprint_of(plan, networks=networks), phase_s={"n0": (1.0, 5.0)})
-    speeds = Speeds(share)
+    blueprint = replace(blueprint_of(plan, networks=networks), phase_s={"n0": (1.0, 5.0)})
+    speeds = Speeds(blueprint)
     for look in range(LEAST_LOOKS + 1):
         assert speeds.factors is None
         firings = look * FIRINGS_EACH
         busy_s = (3.0 * firings, 0.0)
-        speeds.record("n0", Stats(share.epoch, (firings, 0), busy_s, 1.0, 1.0, 0, 0, 1, 1, 1, 0, 0))
+        speeds.record(
+            "n0", Stats(blueprint.epoch, (firings, 0), busy_s, 1.0, 1.0, 0, 0, 1, 1, 1, 0, 0)
+        )
     assert speeds.factors == {"n0": pytest.approx(3.0)}

@@ -26,7 +26,7 @@ from tests.launcher_runtime.simulation import ENGINES, LIMITS
 
 HELLO = Hello(PROTOCOL, "test", 10.0)
 PLACES = tuple(f"tcp://10.0.0.1:{port}" for port in (5500, 5502, 5504))
-TAKEN = Refused("launcher 'ben' has this agent", PROTOCOL)
+TAKEN = Refused("launcher 'ben' is using this agent", PROTOCOL)
 WELCOME = Welcome(PROTOCOL, "n0", "0", PLACES[1], "none", "a board", 1, 1, engines=ENGINES)
 
 
@@ -60,7 +60,7 @@ def test_a_node_whose_slots_are_all_taken_is_named_with_the_last_refusal() -> No
     (end,) = [action for action in actions if isinstance(action, End)]
     assert isinstance(end.error, BadInputError)
     assert f"node 'n0' at {PLACES[2]} refused: all of its 3 slots are taken" in str(end.error)
-    assert "launcher 'ben' has this agent" in str(end.error)
+    assert "launcher 'ben' is using this agent" in str(end.error)
     assert [action for action in actions if isinstance(action, Redial)] == [Redial("n0")] * 2
 
 
@@ -82,8 +82,7 @@ def test_a_greeting_whose_connection_closed_is_repeated_and_answered_once() -> N
 
 
 def test_a_node_that_returns_is_sought_in_all_slots_and_again_after_a_while() -> None:
-    session = Session("n0", PLACES[0], started_by_us=False)
-    session.other_slots.extend(PLACES[1:])
+    session = Session.of(Contact("n0", PLACES[0], started_by_us=False, others=PLACES[1:]))
     returns = Returns({"n0": session}, HELLO, lambda *_: None)
     session.lose("it is taken")
     returns.note_loss(session, 0.0, 7, 1.0, failed=False)

@@ -43,7 +43,7 @@ def test_all_agents_may_be_silent_for_3_s_and_none_is_lost(nodes: int) -> None:
 
 
 @pytest.mark.parametrize("seconds", [20.0, 60.0])
-def test_for_longer_they_are_waited_for_and_greeted_anew(seconds: float) -> None:
+def test_for_longer_they_are_waited_for_and_greeted_again(seconds: float) -> None:
     world = cluster()
     world.at(5.0, lambda: world.silence(world.nodes, seconds))
     finish(world)
@@ -116,7 +116,7 @@ def test_if_nobody_comes_back_the_run_ends_after_the_bound_and_says_so() -> None
     assert 40.0 < world.end_s < 50.0
 
 
-def test_whoever_gives_up_waiting_ends_at_once_and_says_goodbye() -> None:
+def test_an_abandoned_run_that_waits_ends_at_once_and_says_goodbye() -> None:
     world = cluster()
     world.at(5.0, lambda: [world.pause(name) for name in world.nodes])
     world.at(30.0, lambda: world.event(Abandoned(None)))
@@ -173,7 +173,7 @@ def test_a_clock_may_jump(who: str, seconds: float) -> None:
     assert bool(world.supervisor.recoveries) == (who != HOST and seconds > RECOVERING.run.lease_s)
 
 
-def test_the_clock_of_patience_stands_still_while_the_launcher_is_away() -> None:
+def test_time_limits_pause_while_the_launcher_is_stopped() -> None:
     clock = PatientClock()
     assert clock.read(10.0) == (10.0, 0.0)
     clock.due_s = 11.0

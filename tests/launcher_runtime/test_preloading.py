@@ -129,7 +129,7 @@ def test_a_node_without_memory_for_two_plans_loads_its_part_in_the_pause_and_say
     world = back_again()
     world.without_room |= world.nodes.keys()
     assert LOADING_S < finish(world) < PREPARING_S
-    expected = "loads its next subnets only in the pause: it has no memory for two plans"
+    expected = "loads its next subnets only in the pause: it lacks memory for two plans"
     assert any(expected in text for text in world.notices)
 
 

@@ -61,7 +61,7 @@ def test_a_node_whose_link_was_only_silent_is_used_again() -> None:
     assert causes(world) == ["loss", "return"]
 
 
-def test_a_node_whose_engine_hangs_says_so_starts_anew_and_is_used_again() -> None:
+def test_a_node_whose_engine_hangs_reports_it_restarts_and_is_used_again() -> None:
     world = three_daemons(frames=600)
     world.at(2.0, lambda: world.hang("n1"))
     finish(world)

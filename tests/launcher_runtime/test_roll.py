@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,13 @@ from launcher.core.events import (
     Redial,
     Send,
 )
-from launcher.core.roll import RollCall, ThreadShare
+from launcher.core.roll import Question, RollCall
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError
+from launcher.plan.boards import ThreadShare
+from launcher.run import roll_call
+from launcher.run.connections import Connections
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import (
     OLDEST_PROTOCOL,
@@ -53,7 +57,7 @@ def contact(slots: int = 1) -> Contact:
     return Contact("n0", PLACES[0], started_by_us=False, others=PLACES[1:slots])
 
 
-def begun(slots: int = 1, *, keeps: bool = False, wanted: ThreadShare | None = None) -> RollCall:
+def begun(slots: int = 1, *, keeps: bool = False, wanted: Question | None = None) -> RollCall:
     asked = {} if wanted is None else {"n0": wanted}
     call = RollCall([contact(slots)], HELLO, keeps=keeps, wanted=asked)
     assert call.begin() == [Send("n0", HELLO)]
@@ -114,13 +118,13 @@ MEASURED = BoardFigures(2, *[1e-10] * 11)
 @pytest.mark.parametrize(
     ("wanted", "threads"),
     [
-        (ThreadShare(), 4),
-        (ThreadShare(threads=3), 3),
-        (ThreadShare(sharing=2), 2),
-        (ThreadShare(sharing=8), 1),
+        (ThreadShare().question, 4),
+        (ThreadShare(threads=3).question, 3),
+        (ThreadShare(sharing=2).question, 2),
+        (ThreadShare(sharing=8).question, 1),
     ],
 )
-def test_an_agent_is_asked_for_the_figures_of_its_board(wanted: ThreadShare, threads: int) -> None:
+def test_an_agent_is_asked_for_the_figures_of_its_board(wanted: Question, threads: int) -> None:
     call = begun(wanted=wanted)
     welcome = replace(WELCOME, threads=4)
     assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", GetFigures(threads))]
@@ -130,7 +134,7 @@ def test_an_agent_is_asked_for_the_figures_of_its_board(wanted: ThreadShare, thr
 
 
 def test_an_agent_of_the_version_before_is_not_asked() -> None:
-    call = begun(wanted=ThreadShare())
+    call = begun(wanted=ThreadShare().question)
     welcome = replace(WELCOME, protocol=OLDEST_PROTOCOL)
     assert call.handle(MessageReceived("n0", welcome)) == [Send("n0", Bye())]
     assert call.roll.welcomes == {"n0": welcome}
@@ -140,7 +144,7 @@ def test_an_agent_of_the_version_before_is_not_asked() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        MessageReceived("n0", Figures(None, "the board was suspended meanwhile")),
+        MessageReceived("n0", Figures(None, "the board was suspended during the measurement")),
         MessageReceived("n0", Refused("no session", PROTOCOL)),
         MessageMalformed("n0", "garbage"),
         Disconnected("n0"),
@@ -148,7 +152,7 @@ def test_an_agent_of_the_version_before_is_not_asked() -> None:
     ids=str,
 )
 def test_a_board_without_figures_has_answered_and_says_why(event: NodeEvent) -> None:
-    call = begun(wanted=ThreadShare())
+    call = begun(wanted=ThreadShare().question)
     call.handle(MessageReceived("n0", WELCOME))
     assert call.handle(event) == [Send("n0", Bye())]
     assert call.roll.welcomes == {"n0": WELCOME}
@@ -157,11 +161,49 @@ def test_a_board_without_figures_has_answered_and_says_why(event: NodeEvent) -> 
 
 
 def test_a_board_that_measures_for_too_long_has_answered() -> None:
-    call = begun(wanted=ThreadShare())
+    call = begun(wanted=ThreadShare().question)
     call.handle(MessageReceived("n0", WELCOME))
     assert call.settle("n0", "it still measures") == [Send("n0", Bye())]
     assert call.roll.greeted["n0"].no_figures == "it still measures"
     assert call.handle(MessageReceived("n0", Figures(MEASURED))) == []
+
+
+class Silent:
+    """Connections to agents that answer greetings and report no figures."""
+
+    def __init__(self) -> None:
+        self._arrivals: list[NodeEvent] = []
+
+    def open_control(self, node: str, address: str) -> None:
+        """See `Connections`."""
+
+    def send(self, node: str, message: object) -> None:
+        """See `Connections`."""
+        if isinstance(message, Hello):
+            self._arrivals.append(MessageReceived(node, WELCOME))
+
+    def wait(self, _seconds: float) -> list[NodeEvent]:
+        """See `Connections`."""
+        arrived, self._arrivals = self._arrivals, []
+        return arrived
+
+
+def test_it_is_shown_how_many_boards_have_measured_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(roll_call, "MEASURING_S", 0.01)
+    monkeypatch.setattr(roll_call, "SHOWN_AFTER_S", 0.0)
+    shown: list[tuple[int, int]] = []
+    found = roll_call.call_roll(
+        cast(Connections, Silent()),
+        [contact()],
+        HELLO,
+        1.0,
+        wanted={"n0": ThreadShare().question},
+        show=lambda done, total: shown.append((done, total)),
+    )
+    assert set(shown) == {(0, 1)}
+    assert found.greeted["n0"].no_figures
 
 
 def test_a_greeting_whose_connection_closed_is_repeated() -> None:
@@ -203,10 +245,13 @@ EVENTS = st.one_of(
     events=st.lists(EVENTS, max_size=12),
     slots=st.integers(1, 3),
     keeps=st.booleans(),
-    wanted=st.none() | st.builds(ThreadShare, st.integers(0, 3), st.integers(1, 3)),
+    wanted=st.none()
+    | st.builds(ThreadShare, st.integers(0, 3), st.integers(1, 3)).map(
+        lambda share: share.question
+    ),
 )
 def test_an_agent_has_answered_or_is_absent_and_every_session_ends(
-    events: list[NodeEvent], slots: int, keeps: bool, wanted: ThreadShare | None
+    events: list[NodeEvent], slots: int, keeps: bool, wanted: Question | None
 ) -> None:
     call = begun(slots, keeps=keeps, wanted=wanted)
     opened = ended = 0

@@ -9,8 +9,6 @@ import pytest
 from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, results
 
-pytestmark = pytest.mark.alone
-
 
 def flip(path: Path) -> None:
     """A bit in the middle, in a float's exponent or elsewhere."""

@@ -27,7 +27,7 @@ from tests.launcher_runtime.clusters import (
 )
 from tests.launcher_runtime.test_recovery import Dealer, hurried
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 FRAMES = 400
 STOPPED_S = 3.0
@@ -59,7 +59,7 @@ class Silence:
 def test_all_daemons_are_stopped_for_a_while_and_every_frame_comes_back(
     tmp_path: Path, lease_s: float, is_lost: bool
 ) -> None:
-    """Within the lease the stream just goes on; after it all are greeted and deployed anew."""
+    """Within the lease the stream just continues; after it all are greeted and deployed again."""
     cluster = make_cluster(tmp_path, nodes=3)
     replan = Dealer(cluster, tmp_path / "again")
     with daemons(cluster.names, tmp_path / "cache") as running:

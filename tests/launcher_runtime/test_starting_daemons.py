@@ -38,11 +38,17 @@ DIFFERENT = 16
 
 
 class Said:
-    """A `ProgressDisplay` that keeps what is said, and calls `on_stage` for what is counted."""
+    """A `ProgressDisplay` that keeps what is said, and calls `on_text` for it, and `on_stage` for
+    what is counted."""
 
-    def __init__(self, on_stage: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        on_stage: Callable[[str], None] = lambda _: None,
+        on_text: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.texts: list[str] = []
         self._on_stage = on_stage
+        self._on_text = on_text
 
     def __enter__(self) -> Said:
         return self
@@ -55,6 +61,7 @@ class Said:
 
     def say(self, text: str, level: str = "info", nodes: Sequence[str] = ()) -> None:
         self.texts.append(text)
+        self._on_text(text)
 
     def update(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         self._on_stage(stage)
@@ -67,16 +74,17 @@ class Boards:
     """Three nodes in a `cluster.yaml`, whose agents are started one by one."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.model = write_network(folder / "net.onnx", layers=9, channels=128)
+        self.model = write_network(folder / "net.onnx", layers=9, channels=256)
         self.file = folder / "cluster.yaml"
         self.pids: dict[str, int] = {}
         self._folder, self._stack = folder, stack
         self._addresses = {f"n{i}": f"tcp://127.0.0.1:{free_port()}" for i in range(3)}
 
-    def write(self, **keys: object) -> Path:
-        """The cluster file; its nodes count as machines of their own."""
+    def write(self, more_of_node: str = "", **keys: object) -> Path:
+        """The cluster file, with more keys of every node; they count as their own machines."""
         nodes = (
-            f"  - {{name: {name}, address: '{address}', host: {name}, memory: 2GB, threads: 1}}\n"
+            f"  - {{name: {name}, address: '{address}', host: {name}, memory: 2GB, threads: 1"
+            f"{more_of_node}}}\n"
             for name, address in self._addresses.items()
         )
         more = "".join(f"{key}: {value}\n" for key, value in keys.items())
@@ -141,7 +149,7 @@ def test_a_board_that_is_off_at_first_is_used_when_it_is_switched_on(boards: Boa
             results.append(next(iter(result.values())))
     assert said.has("node 'n2' at tcp://127.0.0.1")
     assert said.has("planning for n0, n1")
-    assert said.has("times as fast: n2 has come")
+    assert said.has("times as fast: n2 has joined")
     wanted = boards.whole(DIFFERENT)
     for number, got in enumerate(results):
         np.testing.assert_allclose(got, wanted[number % DIFFERENT], rtol=1e-4, atol=1e-5)
@@ -163,6 +171,35 @@ def test_a_board_that_is_killed_while_it_loads_costs_that_board(boards: Boards) 
     assert absence["node"] == "n1"
     assert "was lost while" in absence["reason"]
     assert absence["came_s"] is None
+
+
+@pytest.mark.parametrize("start", ["available", "all"])
+def test_a_board_that_is_lost_before_links_are_measured_is_waited_for_once(
+    boards: Boards, start: str
+) -> None:
+    path = boards.write(
+        ", engine: onnxruntime", frames=10, run=f"{{connect_timeout_s: 2.0, start: {start}}}"
+    )
+    boards.start_and_wait("n0", "n1", "n2")
+
+    def kill(text: str) -> None:
+        if text.startswith("engines: ") and "n1" in boards.pids:
+            os.kill(boards.pids.pop("n1"), signal.SIGKILL)
+
+    said = Said(on_text=kill)
+    if start == "all":
+        with pytest.raises(BadInputError, match=r"'n1' at \S+ did not answer within 2 s"):
+            launch(Request(path), said, started_s=time.monotonic())
+        assert not said.has("loading")
+        return
+    outcome = launch(Request(path), said, started_s=time.monotonic())
+    assert outcome.report is not None
+    (absence,) = outcome.report.absences
+    assert absence.node == "n1"
+    assert "did not answer within 2 s" in absence.reason
+    assert said.texts.count(absence.reason) == 1, "the run knows it from the start"
+    assert said.has("planning for n0, n2")
+    assert not said.has("links between machines are assumed")
 
 
 def test_if_the_boards_that_answer_do_not_suffice_the_run_waits_and_names_the_others(

@@ -117,8 +117,8 @@ def test_it_is_used_when_it_comes_without_a_frame_lost() -> None:
     (absence,) = world.supervisor.absences
     assert absence.came_s == pytest.approx(20.1, abs=1.5)
     assert [past.cause for past in world.supervisor.recoveries] == ["return"]
-    assert world.told("node 'n1' has come; checking whether a plan with it is worth it")
-    assert world.told("1.50 times as fast: n1 has come")
+    assert world.told("node 'n1' has joined; checking whether a plan with it is worth it")
+    assert world.told("1.50 times as fast: n1 has joined")
 
 
 def test_a_node_that_comes_before_the_first_frame_was_not_absent() -> None:
@@ -135,6 +135,18 @@ def test_who_was_found_absent_before_is_not_waited_for_and_not_named_again() -> 
     assert world.supervisor.absences[0].reason == "node 'n1' is off"
     assert float(next(t for t in world.story if "plan epoch" in t).split()[0]) < 1.0
     assert not world.told("n1")
+
+
+def test_a_node_that_comes_too_late_for_the_first_plan_was_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated_host, "PLANNING_S", 5.0)
+    world = Starting(known_absent=("n1",))
+    world.is_absent("n1", until_s=0.1)
+    world.finish()
+    (absence,) = world.supervisor.absences
+    assert (absence.node, absence.reason) == ("n1", "node 'n1' is off")
+    assert absence.came_s == pytest.approx(1.0, abs=0.5)
 
 
 def test_a_plan_is_requested_only_once_every_other_node_has_answered_or_is_late() -> None:
@@ -171,7 +183,7 @@ def test_if_too_few_answer_the_run_waits_for_more() -> None:
     for name in ("n1", "n2"):
         world.is_absent(name, until_s=25.0)
     world.finish()
-    assert world.told("the nodes that answer cannot go on")
+    assert world.told("the nodes that answer cannot continue")
     assert world.told("waiting 30 s at most for other nodes to come")
     assert world.supervisor.absences == ()
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.core.blueprint import Dealing
-from launcher.core.session import Upload
 from launcher.core.stream import FrameSink, FrameSource
+from launcher.core.upload import Upload
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     CHUNK_BYTES,
@@ -144,8 +144,8 @@ def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
 @pytest.mark.parametrize(
     ("node", "head", "why"),
     [
-        ("n0", header(0, 0), "channel 0: frame 0 came where frame 1 is next"),
-        ("n0", header(0, 2), "channel 0: frame 2 came where frame 1 is next"),
+        ("n0", header(0, 0), "channel 0: frame 0 arrived instead of frame 1"),
+        ("n0", header(0, 2), "channel 0: frame 2 arrived instead of frame 1"),
         ("n1", header(0, 1), "not its own"),
         ("n0", header(7, 1), "not its own"),
         ("n0", TensorHeader(EPOCH, 0, 1, "float64", (2,)), r"float64\[2\] as 'y0'"),
@@ -172,7 +172,7 @@ def test_a_frame_that_was_never_fed_in_is_a_breach() -> None:
     sink: FrameSink[str] = FrameSink([outward(0, 4)], 3, EPOCH)
     sink.tensor("n0", header(0, 0), "fine")
     sink.frames = 1
-    with pytest.raises(RemoteProtocolError, match="frame 1 came, and the stream has 1"):
+    with pytest.raises(RemoteProtocolError, match="frame 1 arrived, but the stream has 1"):
         sink.tensor("n0", header(0, 1), "made up")
 
 
@@ -241,7 +241,7 @@ def test_a_blob_that_another_agent_completed_meanwhile_is_not_sent_on() -> None:
 def test_a_blob_that_arrived_with_another_content_is_a_breach() -> None:
     upload = Upload([blob(0, 10)])
     upload.due()
-    with pytest.raises(RemoteProtocolError, match="does not call it complete"):
+    with pytest.raises(RemoteProtocolError, match="does not report it complete"):
         upload.stored(Stored(blob(0, 10).digest, 0, complete=False))
 
 
@@ -250,7 +250,7 @@ def test_answers_nobody_waits_for_are_a_breach() -> None:
         Upload().stored(Stored(blob(0, 1).digest, 0, complete=True))
     upload = Upload([blob(0, 10)])
     upload.due()
-    with pytest.raises(RemoteProtocolError, match="was due"):
+    with pytest.raises(RemoteProtocolError, match="at 5 instead of"):
         upload.stored(Stored(blob(0, 10).digest, 5, complete=True))
 
 

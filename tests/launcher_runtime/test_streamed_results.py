@@ -8,23 +8,39 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
-from launcher.config.pace import Pace
+from cnn.model import Model
+from cnn.network import Tensor
 from launcher.core.blueprint import Dealing
 from launcher.errors import BadInputError, FullError, RunFailedError
 from launcher.run.feed import AHEAD, Feed, Outputs, Withdrawal
+from launcher.run.parts import Part
 from launcher.run.streamed_results import StreamedResults
-from launcher.streaming.streamed_files import StreamedFiles
-from launcher.streaming.submitting import joined
 from tests.launcher_runtime.clusters import WAIT_S
 from tests.launcher_runtime.plans import in_a_row
 from tests.launcher_runtime.simulation import blueprint_of
 
 Frame = dict[str, np.ndarray]
+
+ECHO = Part(
+    cast(
+        Model,
+        SimpleNamespace(
+            network=SimpleNamespace(
+                name="echo", inputs=("x",), outputs=("x",), tensors={"x": Tensor("x", (), "int64")}
+            ),
+            constant_outputs={},
+        ),
+    ),
+    is_alone=True,
+)
+"""A network whose output is its input, a number."""
 
 
 def frame(number: int) -> Frame:
@@ -57,7 +73,7 @@ class Worker:
 
 
 def test_results_come_in_order_and_all_of_them() -> None:
-    feed = Feed(5)
+    feed = Feed(ECHO, 5)
     worker = Worker(feed)
     with ThreadPoolExecutor() as threads:
         running = threads.submit(worker.run)
@@ -101,14 +117,14 @@ def test_what_reading_raises_comes_after_the_results_of_the_frames_before() -> N
 
 
 def test_a_consumer_that_leaves_cancels_what_was_not_sent_and_ends_the_reader() -> None:
-    feed = Feed(8)
+    feed = Feed(ECHO, 8)
     stream = iter(StreamedResults(feed.submit, map(frame, range(10**9)), lambda: 8))
     with ThreadPoolExecutor() as threads:
         first = threads.submit(next, stream)
         while feed.seen()[0] < 8:
             select.select([feed.descriptor], [], [], WAIT_S)
         feed.claim(0)
-        feed.took(0, {"x": np.array(0)})
+        feed.took(0, frame(0))
         assert number_of(first.result(WAIT_S)) == 0
     stream.close()
     assert [feed.claim(number) for number in range(1, 8)] == [False] * 7
@@ -122,22 +138,53 @@ def test_a_consumer_that_leaves_cancels_what_was_not_sent_and_ends_the_reader() 
 
 
 def test_as_many_frames_as_the_channels_hold_are_taken_and_a_few_more() -> None:
-    feed = Feed()
+    feed = Feed(ECHO)
     feed.hold(6)
     for number in range(6 + AHEAD):
         feed.submit(frame(number), block=False)
-    with pytest.raises(FullError):
+    with pytest.raises(FullError, match="try again later"):
         feed.submit(frame(99), block=False)
+    with pytest.raises(FullError):
+        feed.submit(frame(99), timeout_s=0.05)
     feed.hold(3)
     feed.claim(0)
-    feed.took(0, {})
+    feed.took(0, frame(0))
     feed.submit(frame(10), block=False)
     feed.finish(RunFailedError("over"))
     feed.close()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"x": np.array(1.0)}, r"input 'x' is float64\[\], but the network takes int64\[\]"),
+        ({"x": np.zeros(2, np.int64)}, r"input 'x' is int64\[2\]"),
+        ({}, "input 'x' is missing"),
+        ({"x": np.array(1), "y": np.array(1)}, "no input 'y'; its inputs are x"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_when_it_is_pushed(
+    wrong: Frame, sentence: str
+) -> None:
+    feed = Feed(ECHO, 9)
+    with pytest.raises(BadInputError, match=sentence):
+        feed.submit(wrong)
+    assert feed.seen() == (0, False)
+    feed.finish(RunFailedError("over"))
+    feed.close()
+
+
+def test_an_array_of_another_layout_is_sent_as_the_network_takes_it() -> None:
+    feed = Feed(ECHO, 9)
+    feed.submit({"x": np.array(7, ">i8")})
+    assert feed[0]["x"].dtype.isnative
+    assert feed[0]["x"] == 7
+    feed.finish(RunFailedError("over"))
+    feed.close()
+
+
 def test_frames_that_wait_to_be_sent_can_be_bounded_by_themselves() -> None:
-    feed = Feed(9, most_unsent=1)
+    feed = Feed(ECHO, 9, most_unsent=1)
     for number in range(3):
         feed.submit(frame(number), block=False)
         with pytest.raises(FullError):
@@ -148,7 +195,7 @@ def test_frames_that_wait_to_be_sent_can_be_bounded_by_themselves() -> None:
 
 
 def test_the_run_is_woken_once_for_what_is_pushed_before_it_looks() -> None:
-    feed = Feed(9)
+    feed = Feed(ECHO, 9)
     for number in range(5):
         feed.submit(frame(number))
     assert feed.seen() == (5, False)
@@ -166,7 +213,7 @@ def test_futures_that_are_cancelled_while_the_run_ends_keep_no_other_from_its_en
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(150):
-            feed, begun = Feed(400), threading.Barrier(3)
+            feed, begun = Feed(ECHO, 400), threading.Barrier(3)
             futures = [feed.submit(frame(number)) for number in range(400)]
 
             def cancel(futures: list[Future[Outputs]], begun: threading.Barrier) -> None:
@@ -195,21 +242,21 @@ def test_what_a_callback_raises_keeps_no_other_future_from_its_end(
     def fail(_: object) -> None:
         raise raised
 
-    feed = Feed(8)
+    feed = Feed(ECHO, 8)
     futures = [feed.submit(frame(number)) for number in range(8)]
     for future in futures:
         future.add_done_callback(fail)
     assert feed.claim(0)
-    feed.took(0, {})
+    feed.took(0, frame(0))
     feed.finish(RunFailedError("over"))
-    assert futures[0].result(0) == {}
+    assert number_of(futures[0].result(0)) == 0
     assert {str(future.exception(0)) for future in (*futures[1:], feed.ended)} == {"over"}
     assert len(caplog.records) == 8
     feed.close()
 
 
-def test_whoever_waits_for_room_can_go_away_and_wakes_another_in_its_place() -> None:
-    feed = Feed(1)
+def test_a_caller_that_waits_for_room_can_leave_and_wakes_another() -> None:
+    feed = Feed(ECHO, 1)
     feed.submit(frame(0))
     withdrawals = [Withdrawal() for _ in range(4)]
     with ThreadPoolExecutor(5) as threads:
@@ -218,7 +265,7 @@ def test_whoever_waits_for_room_can_go_away_and_wakes_another_in_its_place() -> 
         feed.claim(0)
         for withdrawal in withdrawals[:2]:
             withdrawal.withdraw()
-        feed.took(0, {})
+        feed.took(0, frame(0))
         for withdrawal in withdrawals[2:]:
             withdrawal.withdraw()
         left = [each.exception(WAIT_S) for each in leaving]
@@ -226,14 +273,14 @@ def test_whoever_waits_for_room_can_go_away_and_wakes_another_in_its_place() -> 
         assert all(error is None or isinstance(error, CancelledError) for error in left)
         if taken:  # room came before it was withdrawn
             feed.claim(1)
-            feed.took(1, {})
+            feed.took(1, frame(1))
         assert not staying.result(WAIT_S).done()
     feed.finish(RunFailedError("over"))
     feed.close()
 
 
 def test_a_stream_can_be_closed_while_another_thread_waits_for_its_next_result() -> None:
-    feed = Feed(8)
+    feed = Feed(ECHO, 8)
     stream = StreamedResults(feed.submit, map(frame, range(10**9)), lambda: 8)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(stream.next)
@@ -251,7 +298,7 @@ def test_a_stream_can_be_closed_while_another_thread_waits_for_its_next_result()
 def test_a_stream_that_is_closed_while_its_frame_waits_for_room_submits_it_no_more(
     most: int,
 ) -> None:
-    feed = Feed(most)
+    feed = Feed(ECHO, most)
     for number in range(most):
         feed.submit(frame(number))
     stream = StreamedResults(feed.submit, map(frame, range(10)), lambda: 8)
@@ -268,51 +315,6 @@ def test_a_stream_that_is_closed_while_its_frame_waits_for_room_submits_it_no_mo
     feed.close()
 
 
-# ---------------------------------------------------------------- frames of several networks
-
-
-def parts() -> dict[str, Future[Outputs]]:
-    return {"left": Future(), "right": Future()}
-
-
-def test_a_frame_of_several_networks_has_the_outputs_of_all() -> None:
-    futures = parts()
-    whole = joined(futures)
-    futures["right"].set_result(frame(2))
-    assert not whole.done()
-    futures["left"].set_result(frame(1))
-    assert {name: int(array) for name, array in whole.result(0).items()} == {
-        "left/x": 1,
-        "right/x": 2,
-    }
-
-
-@pytest.mark.parametrize("is_cancelled", [True, False])
-def test_a_frame_of_several_networks_ends_as_the_first_that_has_no_result(
-    is_cancelled: bool,
-) -> None:
-    futures = parts()
-    whole = joined(futures)
-    if is_cancelled:
-        futures["left"].cancel()
-    else:
-        futures["left"].set_exception(RunFailedError("over"))
-    with pytest.raises(CancelledError if is_cancelled else RunFailedError):
-        whole.result(0)
-    assert futures["right"].cancelled()
-
-
-def test_cancelling_a_frame_of_several_networks_cancels_it_at_each() -> None:
-    futures = parts()
-    whole = joined(futures)
-    assert futures["left"].set_running_or_notify_cancel()
-    assert whole.cancel()
-    assert wait([whole], WAIT_S).not_done == set()
-    assert futures["right"].cancelled()
-    futures["left"].set_result(frame(1))
-    assert whole.cancelled()
-
-
 # ---------------------------------------------------------------- how many frames are held
 
 
@@ -321,85 +323,9 @@ def test_a_chain_holds_the_places_of_all_its_channels() -> None:
 
 
 def test_copies_hold_as_many_frames_as_the_slower_of_them_admits() -> None:
-    share = blueprint_of(in_a_row(1, capacity_frames=2))
-    channels = {channel.number: 1 for channel in (*share.from_host, *share.to_host)}
-    alone = replace(share, dealing=Dealing((1,), channels))
+    blueprint = blueprint_of(in_a_row(1, capacity_frames=2))
+    channels = {channel.number: 1 for channel in (*blueprint.from_host, *blueprint.to_host)}
+    alone = replace(blueprint, dealing=Dealing((1,), channels))
     assert alone.frames_held == 4
-    thirds = replace(share, dealing=Dealing((1, 1, 1), channels))
+    thirds = replace(blueprint, dealing=Dealing((1, 1, 1), channels))
     assert 4 <= thirds.frames_held <= 4 + 2
-
-
-# ---------------------------------------------------------------- files
-
-
-class Network:
-    """Answers at once, and is its own feed (`launcher.run.live.LiveNetwork`)."""
-
-    is_ended = False
-
-    @property
-    def feed(self) -> Network:
-        return self
-
-    def end(self) -> None:
-        self.is_ended = True
-
-    def stream(self, frames: Iterator[Frame]) -> Iterator[Outputs]:
-        for given_frame in frames:
-            yield dict(given_frame)
-
-
-@dataclass
-class Kept:
-    """Takes the results of frames of which one cannot be read."""
-
-    frames: list[Frame]
-    results: list[tuple[int, int]] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
-
-    def on_result(self, number: int, outputs: Outputs) -> None:
-        self.results.append((number, number_of(outputs)))
-
-    def on_drop(self, number: int) -> None:
-        self.dropped.append(number)
-
-
-class Broken(list):
-    """Cannot read the frame at `at`."""
-
-    def __init__(self, frames: list[Frame], at: int) -> None:
-        super().__init__(frames)
-        self.at = at
-
-    def __getitem__(self, index):
-        if index == self.at:
-            raise BadInputError("cat.png: it is shorter than it was")
-        return super().__getitem__(index)
-
-
-def test_every_result_has_the_number_of_its_frame() -> None:
-    kept = Kept([frame(number) for number in range(20)])
-    StreamedFiles(kept, None).through(Network())
-    assert kept.results == [(number, number) for number in range(20)]
-
-
-@pytest.mark.parametrize("policy", ["block", "drop-oldest", "drop-newest"])
-def test_with_a_pace_every_frame_has_a_result_or_was_dropped(policy: str) -> None:
-    kept = Kept([frame(number) for number in range(300)])
-    network = Network()
-    StreamedFiles(kept, Pace(1e5, policy, 2)).through(network)
-    assert network.is_ended, "a batch waits for no more frames"
-    taken = [number for number, _ in kept.results]
-    assert kept.results == [(number, number) for number in taken]
-    assert sorted([*taken, *kept.dropped]) == list(range(300))
-    assert kept.dropped == sorted(kept.dropped)
-
-
-@pytest.mark.parametrize(("at", "error"), [(0, BadInputError), (7, RunFailedError)])
-def test_a_frame_that_cannot_be_read_ends_the_run_behind_those_before_it(
-    at: int, error: type[Exception]
-) -> None:
-    kept = Kept(Broken([frame(number) for number in range(9)], at))
-    with pytest.raises(error, match="shorter than it was"):
-        StreamedFiles(kept, None).through(Network())
-    assert len(kept.results) == at

@@ -26,6 +26,7 @@ from nodes.protocol.messages import (
     Deploy,
     Deployed,
     Failed,
+    Figures,
     Missing,
     PeerSpec,
     Pong,
@@ -223,7 +224,7 @@ def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
 @pytest.mark.parametrize(
     ("code", "kills", "told"), [(-9, 1, True), (-9, 0, False), (-11, 1, False), (1, 1, False)]
 )
-def test_an_agent_that_was_killed_for_want_of_memory_is_told_as_such(
+def test_an_agent_that_was_killed_for_want_of_memory_is_reported_as_such(
     code: int, kills: int, told: bool
 ) -> None:
     world = World(in_a_row(2), frames=64, started_by_us=True)
@@ -272,7 +273,7 @@ def test_an_agent_of_another_protocol_is_a_users_matter_and_both_versions_are_na
         assert f"protocol {PROTOCOL}:" in str(error)
 
 
-def test_a_busy_agent_refuses_and_its_reason_is_told() -> None:
+def test_a_busy_agent_refuses_and_its_reason_is_reported() -> None:
     world = World(in_a_row(2))
     world.silent.add("n0")
     world.at(0.5, lambda: world.event(MessageReceived("n0", Refused("laptop-17 has it", PROTOCOL))))
@@ -287,7 +288,7 @@ def test_an_engine_that_hangs_ends_the_run_and_the_sentence_tells_where_it_is_st
     world.at(1.0, lambda: world.hanging.add("n1"))
     error = str(error_of(world.run()))
     taken = world.supervisor.taken
-    assert f"no result has come for 60 s, after {taken} of 50 results" in error
+    assert f"no result has arrived for 60 s, after {taken} of 50 results" in error
     assert f"node 'n1': {taken}; node 'n2': {taken})" in error
     assert 60.0 < world.end_s < 65.0
 
@@ -370,6 +371,13 @@ def test_answers_of_another_epoch_are_ignored() -> None:
     stale = Deployed(EPOCH + 1, (0.1,), 1)
     for at_s in (0.05, 0.3, 0.6):
         world.at(at_s, lambda: world.event(MessageReceived("n0", stale)))
+    assert error_free(world.run())
+
+
+def test_figures_for_which_the_roll_call_did_not_wait_are_ignored() -> None:
+    world = World(in_a_row(2))
+    for at_s in (0.05, 0.07, 0.1, 0.3, 0.6):
+        world.at(at_s, lambda: world.event(MessageReceived("n0", Figures(None, "too late"))))
     assert error_free(world.run())
 
 

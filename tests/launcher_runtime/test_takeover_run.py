@@ -16,7 +16,7 @@ from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
 from tests.launcher_runtime.test_endings import endless
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 LONG_LEASE = RunOptions(RunConfig(connect_timeout_s=5.0))
 

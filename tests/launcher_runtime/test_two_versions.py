@@ -15,8 +15,6 @@ from launcher.run.runtime import RunOptions
 from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, free_port, results, stop
 
-pytestmark = pytest.mark.alone
-
 OLDER_AGENT = os.environ.get("CSDF_EDGE_OLDER_AGENT", "")
 """The `node-agent` of an installation of the version before; a stand-in where there is none."""
 
@@ -43,7 +41,9 @@ def agents(older: set[str], names: tuple[str, ...], cache: Path) -> Iterator[dic
             stop(process)
 
 
-@pytest.mark.parametrize("older", [{"n0"}, {"n1"}, {"n0", "n1"}], ids=str)
+@pytest.mark.parametrize(
+    "older", [{"n0"}, {"n1"}, {"n0", "n1"}], ids=lambda older: "-".join(sorted(older))
+)
 def test_a_run_over_agents_of_both_versions_computes_what_the_whole_network_computes(
     two: Cluster, tmp_path: Path, older: set[str]
 ) -> None:

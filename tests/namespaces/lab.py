@@ -1,7 +1,7 @@
 """Network namespaces joined by a bridge, each with one address, made and removed by root.
 
-Every name carries the process id, so that neither another run nor anything of the machine's is
-touched. The bridge has an address too: that is the launcher's machine.
+Every name carries the process id, and the network depends on it, so that neither another run nor
+anything of the machine's is touched. The bridge has an address too: that is the launcher's machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.launcher_runtime.clusters import stop
 
-NETWORK = "10.77.0"
+NETWORK = f"10.77.{os.getpid() % 256}"
 PORT = 7070
 
 

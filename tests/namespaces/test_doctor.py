@@ -1,4 +1,4 @@
-"""`launch doctor` and `launch discover` in network namespaces, as on machines of their own."""
+"""`launch doctor` and `launch discover` in network namespaces, as on their own machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.launcher_runtime.clusters import WAIT_S
 from tests.namespaces.lab import PORT, ip, namespaces, why_not
 from tests.nodes.doctor.examined import agent, apply, doctor
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
 
 
 @pytest.fixture

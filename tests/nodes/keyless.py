@@ -1,6 +1,6 @@
 """Attacks ports as a host without keys: `python -m tests.nodes.keyless tcp://HOST:PORT …`.
 
-It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
+It holds `--connections` to each address, all silent, and opens each again as soon as it is closed.
 With `--churn` it closes each itself as soon as it is established, as fast as one processor can. It
 prints the number of connections that it has opened when all have been opened once, and again when
 there is input on standard input, which ends it.

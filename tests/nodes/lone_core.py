@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.agent import Agent, Identity
+from nodes.core.agent import Agent
 from nodes.core.lifecycle import Stage
 from nodes.protocol.codec import encode
 from nodes.protocol.messages import (
@@ -15,6 +15,7 @@ from nodes.protocol.messages import (
     ChannelSpec,
     Credit,
     Deploy,
+    Deployed,
     Deployment,
     Hello,
     PeerSpec,
@@ -22,6 +23,7 @@ from nodes.protocol.messages import (
     Start,
     Stop,
     TensorHeader,
+    Welcome,
 )
 
 LAUNCHER, STRANGER, HOST_LINK = b"launcher", b"stranger", b"host"
@@ -42,7 +44,7 @@ class LoneCore:
 
     def __init__(self, *, obeys_shutdown: bool = False) -> None:
         self.core = Agent(
-            Identity("n0", "1", "tcp://n0:2", "engine", "machine", 4, 100),
+            Welcome(PROTOCOL, "n0", "1", "tcp://n0:2", "engine", "machine", 4, 100),
             obeys_shutdown=obeys_shutdown,
         )
         self.now_s = 0.0
@@ -68,7 +70,7 @@ class LoneCore:
         self.says(Deploy(DEPLOYMENT))
         if stage is Stage.LOADING:
             return self
-        self.happens(ev.Loaded(7, (0.1,), 100))
+        self.happens(Deployed(7, (0.1,), 100))
         if stage is Stage.READY:
             return self
         self.says(Start(7))

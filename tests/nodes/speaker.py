@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -67,8 +70,21 @@ class AgentProcess:
 
     def threads(self) -> dict[str, Path]:
         """Name of each thread → its directory under /proc."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        return {(task / "comm").read_text().strip(): task for task in tasks}
+        found = {}
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                found[(task / "comm").read_text().strip()] = task
+        return found
+
+    def falls_to(self, most: int, look: Callable[[], int]) -> bool:
+        """Whether `look` gives no more than `most` in time: what ends or is closed takes a moment,
+        and so does what an agent does now and then in a thread."""
+        until_s = time.monotonic() + WAIT_S
+        while look() > most:
+            if time.monotonic() > until_s:
+                return False
+            select.select([], [], [], 0.01)
+        return True
 
     def descriptors(self) -> int:
         """How many files and sockets it has open."""

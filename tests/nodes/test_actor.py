@@ -90,7 +90,7 @@ def test_at_most_two_firings_are_dispatched():
     assert actor.choose() is not None
 
 
-def test_a_firing_may_be_dispatched_behind_the_one_that_makes_its_input():
+def test_a_firing_may_be_dispatched_after_the_one_that_makes_its_input():
     """The executor runs them in that order; so the frame will be there when it begins."""
     start, middle, end = Inlet(0, 1), (Outlet(1, 1), Inlet(1, 1)), Outlet(2, 1)
     ports = [Ports(((start, 0),), (middle[0],)), Ports(((middle[1], 0),), (end,))]
@@ -114,7 +114,7 @@ def test_one_place_between_two_phases_makes_them_take_turns():
     assert [fire(actor) for _ in range(7)] == [*[(p, k) for k in range(3) for p in range(2)], None]
 
 
-def test_our_own_mistakes_are_told():
+def test_our_own_mistakes_are_reported():
     actor, inlets, outlets = actor_of()
     with pytest.raises(LocalProtocolError, match="without being ready"):
         actor.dispatch(0)

@@ -138,7 +138,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert all(self.port.is_known(number) == known for number, known in self.here.items())
 
 
-AnyHistory.TestCase.settings = settings(max_examples=60, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=60)
 test_any_history = AnyHistory.TestCase
 
 

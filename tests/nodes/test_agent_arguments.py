@@ -7,6 +7,8 @@ import pytest
 from nodes.cli import main
 from tests.nodes.speaker import refusal_of
 
+ANYWHERE = ("--insecure", "--listen")
+
 
 @pytest.fixture
 def refusal(capsys):
@@ -37,7 +39,7 @@ def refusal(capsys):
         (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--name", "@host"), "'@host' cannot be a node's name"),
         (("--cpus", "some"), "'some' is not a list of CPUs"),
-        (("--metrics", "9550"), "'9550' is no HOST:PORT"),
+        (("--metrics", "9550"), "'9550' is not HOST:PORT"),
         (("--cpus", "9999"), "cannot run on the CPUs 9999"),
         (
             ("--cache-bytes", "much"),
@@ -46,10 +48,28 @@ def refusal(capsys):
         (("--tensor-bytes", "-1"), "--tensor-bytes"),
         (("--connections", "0"), "'0' is not a whole number from 1 to 999999"),
         (("--engine", "abacus"), "abacus"),
+        (("--slots", "9"), "'9' is not a whole number from 1 to 8"),
+        (("--slots", "2", "--data", "tcp://127.0.0.1:7000"), "--data cannot be combined"),
+        (("--slots", "2", "--listen", "ipc:///tmp/agent"), "--slots needs a TCP address"),
+        (("--slots", "3", "--listen", "tcp://127.0.0.1:65531"), "would need ports up to 65536"),
+        (("--slots", "2", "--listen", "tcp://0.0.0.0:0", "--keys", "/nonexistent"), "/nonexistent"),
     ],
 )
 def test_a_bad_argument_is_reported_in_a_sentence(arguments, sentence, refusal, tmp_path):
     assert sentence in refusal("--cache", str(tmp_path), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((*ANYWHERE, "tcp://203.0.113.7:5500"), "give an IP address"),
+        ((*ANYWHERE, "tcp://some-name:5500"), "give an IP address"),
+        (("--listen", "tcp://127.0.0.1:0", "--engine", "abacus"), "abacus"),
+    ],
+)
+def test_the_parent_of_slots_reports_a_bad_argument_in_a_sentence(arguments, sentence, tmp_path):
+    """It replaces the process that read its arguments."""
+    assert sentence in refusal_of(tmp_path, "--slots", "2", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +94,7 @@ def test_other_machines_are_not_let_in_without_keys(refusal, tmp_path, monkeypat
     assert all(hint in said for hint in ("--make-keys", "keygen", "--insecure"))
 
 
-def test_keys_that_cannot_be_used_are_told_in_a_sentence(refusal, tmp_path, capsys):
+def test_keys_that_cannot_be_used_are_reported_in_a_sentence(refusal, tmp_path, capsys):
     assert main(["keygen", "--out", str(tmp_path / "keys")]) == 0
     capsys.readouterr()
     (tmp_path / "keys" / "secret.key").chmod(0o644)

@@ -19,16 +19,16 @@ import pytest
 import zmq
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodes.core.agent import AgentFigures, Identity
+from nodes.core.agent import AgentFigures
 from nodes.net.metrics import MOST_CONNECTIONS, READ_S, written
-from nodes.protocol.messages import Bye, Stats
+from nodes.protocol.messages import PROTOCOL, Bye, Stats, Welcome
 from tests.nodes.speaker import WAIT_S, Speaker, refusal_of
 
 STATS = Stats(
     7, (3, 4), (0.5, 0.25), 2.0, 1.0, 10, 20, 300, 400, 50, 1, 2, energy_j=9.0,
     channel_frames=(2, 3), waited_s=(0.5, 0.75),
 )  # fmt: skip
-IDENTITY = Identity('a "board"\n', "1", "tcp://a:2", "engine", "machine", 4, 100)
+IDENTITY = Welcome(PROTOCOL, 'a "board"\n', "1", "tcp://a:2", "engine", "machine", 4, 100)
 
 
 def samples(text: str) -> dict[str, float]:
@@ -133,7 +133,7 @@ def test_an_agent_shows_whether_a_launcher_has_it_and_logs_who_does(board: Board
     speaker.close()
     lines = board.end()
     assert {line["node"] for line in lines} == {"board"}
-    assert any("has this agent" in str(line["message"]) for line in lines)
+    assert any("is using this agent" in str(line["message"]) for line in lines)
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_another_protocol_is_refused(protocol):
     assert f"launcher {protocol}" in refused.reason
 
 
-def test_another_launcher_is_refused_and_told_how_long_to_wait():
+def test_another_launcher_is_refused_and_reported_how_long_to_wait():
     agent = LoneCore().at(Stage.EMPTY)
     agent.now_s = 2.0
     (refused,) = replies(agent.says(Hello(PROTOCOL, "other", 5.0), STRANGER), Refused)
@@ -114,9 +114,9 @@ def test_with_its_session_the_cache_is_released(stage):
 def test_blobs_are_looked_up_and_written():
     agent = LoneCore().at(Stage.EMPTY)
     assert agent.says(Query(("a" * 64,))) == [act.LookUp(LAUNCHER, ("a" * 64,))]
-    assert replies(agent.happens(ev.LookedUp(LAUNCHER, ("a" * 64,))), Missing)
+    assert replies(agent.happens(ev.Answered(LAUNCHER, Missing(("a" * 64,)))), Missing)
     put = Put(BLOB, 0, b"12345")
     assert agent.says(put) == [act.WriteChunk(LAUNCHER, put)]
-    stored = agent.happens(ev.ChunkWritten(LAUNCHER, BLOB.digest, 0, complete=False))
+    stored = agent.happens(ev.Answered(LAUNCHER, Stored(BLOB.digest, 0, complete=False)))
     assert replies(stored, Stored) == [Stored(BLOB.digest, 0, False)]
     assert replies(agent.happens(ev.ChunkFailed(LAUNCHER, "disk full")), Failed)

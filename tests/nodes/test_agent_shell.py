@@ -13,7 +13,6 @@ import pytest
 from nodes.agent import Shell
 from nodes.cache.blobs import MAX_PARTIAL, BlobStore
 from nodes.core import events as ev
-from nodes.core.agent import Identity
 from nodes.protocol.messages import (
     PROTOCOL,
     Attach,
@@ -73,7 +72,7 @@ def store(tmp_path: Path) -> BlobStore:
 def told(store: BlobStore, *says: object | Callable[[], None]) -> list[object]:
     """What an agent with this cache answers, until it is stopped after the last of these."""
     wire = Script([Hello(PROTOCOL, "one", 5.0), *says, lambda: shell.stop("done")])
-    identity = Identity("n0", "1", "ipc:///nowhere", "engine", "machine", 1, 1)
+    identity = Welcome(PROTOCOL, "n0", "1", "ipc:///nowhere", "engine", "machine", 1, 1)
     with Shell(identity, wire, store, Engine()) as shell:
         assert shell.run().why == "done"
     return wire.told
@@ -137,7 +136,7 @@ def test_what_was_asked_for_and_never_deployed_may_be_evicted_after_the_session(
     assert (during, after) == ([{"blobs", "pins"}], [{"blobs"}])
 
 
-def test_a_cache_that_cannot_be_cleaned_is_told_of_and_the_agent_goes_on(
+def test_a_cache_that_cannot_be_cleaned_is_reported_and_the_agent_continues(
     store: BlobStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     def spoil() -> None:

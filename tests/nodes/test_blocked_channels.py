@@ -36,9 +36,9 @@ def test_phases_are_loaded_with_the_borders_that_are_in_blocks() -> None:
     ("change", "why"),
     [
         ({"dtype": "int32"}, "only float32 tensors"),
-        ({"encoding": "fp16"}, "that are not encoded"),
-        ({"shape": (1, 24, 4, 4)}, "has no whole blocks"),
-        ({"shape": (1, 32, 16)}, "has no whole blocks"),
+        ({"encoding": "fp16"}, "without encoding"),
+        ({"shape": (1, 24, 4, 4)}, "does not divide into blocks"),
+        ({"shape": (1, 32, 16)}, "does not divide into blocks"),
         ({"source_node": HOST, "source_phase": None}, "the launcher exchanges"),
         ({"block": 8}, "in blocks of 8 and of 16 channels"),
     ],

@@ -16,6 +16,7 @@ from nodes.protocol.messages import (
     Bye,
     Credit,
     Deploy,
+    Deployed,
     Failed,
     GetStats,
     Hello,
@@ -105,7 +106,7 @@ def test_a_peer_that_breaks_the_protocol_is_cut_off_and_fails_the_run(link, mess
 
 
 @pytest.mark.parametrize("message", [HEADER, Credit(7, 1, 1), Attach(7, "n9"), Attach(7, "n0")])
-def test_a_stranger_is_cut_off_and_the_run_goes_on(message):
+def test_a_stranger_is_cut_off_and_the_run_continues(message):
     agent = LoneCore().streaming()
     payload, size = (b"12345678", 8) if message is HEADER else (None, 0)
     actions = agent.data(STRANGER, message, payload, size)
@@ -179,7 +180,7 @@ anything = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(anything, max_size=40), st.booleans())
 def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
     """The shell's answers come when it is the executor's turn; peers do as they like."""
@@ -203,7 +204,7 @@ def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
         elif jobs:
             job = jobs.pop(0)
             if isinstance(job, act.LoadPhases):
-                take(ev.Loaded(7, (0.1,), 1))
+                take(Deployed(7, (0.1,), 1))
             elif isinstance(job, act.Fire):
                 take(ev.FiringEnded(7, 0, job.frame, {"y": b"abcdefgh"}, 0.1))
             else:

@@ -82,9 +82,9 @@ def test_missing_keeps_the_order_and_drops_repeats(store: BlobStore) -> None:
 @pytest.mark.parametrize(
     ("offset", "data", "says"),
     [
-        (4, b"6789", "byte 4 arrived where byte 5 was due"),
-        (6, b"789", "byte 6 arrived where byte 5 was due"),
-        (5, b"678901", "11 bytes arrived of 10"),
+        (4, b"6789", "byte 4 arrived instead of byte 5"),
+        (6, b"789", "byte 6 arrived instead of byte 5"),
+        (5, b"678901", "11 bytes arrived, more than its declared size of 10"),
         (5, b"xxxxx", "SHA-256"),
     ],
     ids=["overlap", "gap", "too long", "wrong hash"],
@@ -97,12 +97,12 @@ def test_a_wrong_chunk_is_refused_and_all_of_the_blob_forgotten(
     with pytest.raises(CacheError, match=says):
         store.write(blob, offset, data)
     assert files(store.derived.parent) == set()
-    with pytest.raises(CacheError, match="byte 5 arrived where byte 0 was due"):
+    with pytest.raises(CacheError, match="byte 5 arrived instead of byte 0"):
         store.write(blob, 5, b"56789")
     assert store.write(blob, 0, b"0123456789"), "it can be sent again"
 
 
-def test_offset_zero_starts_anew(store: BlobStore) -> None:
+def test_offset_zero_starts_again(store: BlobStore) -> None:
     blob = blob_of(b"0123456789")
     assert not store.write(blob, 0, b"wrong")
     assert not store.write(blob, 0, b"01234")
@@ -112,7 +112,7 @@ def test_offset_zero_starts_anew(store: BlobStore) -> None:
 def test_half_written_blobs_are_bounded(store: BlobStore) -> None:
     for number in range(MAX_PARTIAL):
         assert not store.write(blob_of(b"%02d." % number), 0, b"0")
-    with pytest.raises(CacheError, match="half-written"):
+    with pytest.raises(CacheError, match="partly received"):
         store.write(blob_of(b"one more"), 0, b"o")
 
 
@@ -126,12 +126,12 @@ def test_only_digests_are_names(store: BlobStore, name: str) -> None:
         lambda digest: store.pin([digest]),
         lambda digest: store.write(BlobInfo(digest, 1), 0, b"x"),
     ):
-        with pytest.raises(CacheError, match="no SHA-256 digest"):
+        with pytest.raises(CacheError, match="not a SHA-256 digest"):
             use(name)
 
 
 def test_a_blob_that_is_not_here_has_no_path(store: BlobStore) -> None:
-    with pytest.raises(CacheError, match="not in the cache"):
+    with pytest.raises(CacheError, match="is missing from the cache"):
         store.path("0" * 64)
 
 

@@ -19,6 +19,7 @@ from nodes.protocol.messages import (
     ChannelSpec,
     Credit,
     Deploy,
+    Deployed,
     Deployment,
     Failed,
     Hello,
@@ -131,7 +132,7 @@ def test_a_frame_that_cannot_be_decoded_fails_the_deployment_because_of_its_send
     agent = LoneCore()
     agent.says(Hello(PROTOCOL, "s", 5.0))
     agent.says(Deploy(deployment("lossless")))
-    agent.happens(ev.Loaded(7, (0.1,), 100))
+    agent.happens(Deployed(7, (0.1,), 100))
     agent.says(Start(7))
     agent.happens(ev.Measured("start", USAGE))
     assert agent.core.life.stage is Stage.RUNNING

@@ -15,6 +15,7 @@ from zmq.utils import garbage
 from nodes.core import events as ev
 from nodes.execution.worker import Worker
 from nodes.net.loopback import Loopback
+from nodes.protocol.messages import Deployed, Progress
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, AddOne, Engine
 
 ALL = os.sched_getaffinity(0)
@@ -54,9 +55,9 @@ def test_preparing_and_the_wire_are_not_where_the_executor_is(tmp_path: Path) ->
     worker = Worker(engine, reported.put, lambda: Loopback(f"ipc://{tmp_path}/self"))
     for _ in range(2):  # the second time the thread is bound from the beginning
         worker.load(DEPLOYMENT, GRAPHS)
-        while isinstance(event := reported.get(timeout=WAIT_S), ev.LoadProgress):
+        while isinstance(event := reported.get(timeout=WAIT_S), Progress):
             pass
-        assert isinstance(event, ev.Loaded), event
+        assert isinstance(event, Deployed), event
         worker.unload(DEPLOYMENT.epoch)
         assert isinstance(reported.get(timeout=WAIT_S), ev.Unloaded)
     assert worker.stop(WAIT_S)

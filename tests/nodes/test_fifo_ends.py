@@ -96,7 +96,7 @@ def test_a_frame_out_of_turn_breaks_the_protocol(frame):
     if frame == 2:
         inlet.put(frame, "c")
         return
-    with pytest.raises(RemoteProtocolError, match=f"frame {frame} came where frame 2 is next"):
+    with pytest.raises(RemoteProtocolError, match=f"frame {frame} arrived instead of frame 2"):
         inlet.put(frame, "x")
 
 

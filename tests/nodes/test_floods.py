@@ -139,9 +139,8 @@ class Attacked:
     def has_recovered(self) -> None:
         """Nothing of the flood stays: neither memory nor connections nor threads."""
         assert self.falls_to(self.before.descriptors + 2)
-        now = Held.by(self.agent)
-        assert now.rss_bytes <= self.before.rss_bytes + GROWTH_BYTES
-        assert now.threads == self.before.threads
+        assert self.agent.rss_bytes() <= self.before.rss_bytes + GROWTH_BYTES
+        assert self.agent.falls_to(self.before.threads, lambda: len(self.agent.threads()))
         assert self.agent.process.poll() is None
 
 

@@ -18,16 +18,8 @@ from nodes.net.sockets import MAX_FAILED_HANDSHAKES, AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 
-pytestmark = pytest.mark.alone
-
 WAIT_S = 20.0
 ANY = "tcp://127.0.0.1:0"
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
 
 
 class Machine:
@@ -47,8 +39,12 @@ class Machine:
         (self.folder / part / f"{other.name}.pub").unlink()
 
     def open(self, control=None, data=None, **quotas):
-        wire = Wire(control, data, keyring=KeyFolder(self.folder), **quotas)
+        wire = Wire(keyring=KeyFolder(self.folder), **quotas)
         self._stack.callback(wire.close)
+        if control is not None:
+            wire.listen_control(control)
+        if data is not None:
+            wire.listen_data(data)
         return wire
 
 
@@ -95,7 +91,7 @@ def test_those_who_know_each_other_exchange_tensors_of_any_size(pair):
         assert next_event(here).message == Attach(1, "answer")
 
 
-def test_a_stranger_is_turned_away_and_both_ends_are_told(machine, pair):
+def test_a_stranger_is_turned_away_and_both_ends_are_reported(machine, pair):
     _, b = pair
     stranger = machine("stranger").admits(b)
     there, here = b.open(), stranger.open()

@@ -7,6 +7,7 @@ least time limits (20 s for a firing, 10 s for unloading) are shortened to one s
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -18,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import zmq
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
@@ -50,8 +50,6 @@ from tests.nodes.hanging_agent import (
 )
 from tests.nodes.speaker import WAIT_S, AgentProcess
 
-pytestmark = pytest.mark.alone
-
 SHORT = {"PATIENCE_S": "1"}
 RESTARTS = "the agent restarts"
 
@@ -68,53 +66,31 @@ def hanging(kind: bytes) -> Line:
 
 
 @pytest.fixture
-def context() -> Iterator[zmq.Context]:
-    context = zmq.Context()
-    yield context
-    context.destroy(0)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
-    agents: list[AgentProcess] = []
-
-    def start(*arguments: str, parent: bool = True, **environment: str) -> AgentProcess:
-        agents.append(
-            AgentProcess(
-                tmp_path / "cache",
-                *("--name", "a", *arguments),
-                parent=parent,
-                module="tests.nodes.hanging_agent",
-                environment=environment,
-            )
+def start(start: Callable[..., AgentProcess]) -> Callable[..., AgentProcess]:
+    def start_hanging(*arguments: str, parent: bool = True, **environment: str) -> AgentProcess:
+        module = "tests.nodes.hanging_agent"
+        return start(
+            "--name", "a", *arguments, parent=parent, module=module, environment=environment
         )
-        return agents[-1]
 
-    yield start
-    for agent in agents:
-        agent.end()
+    return start_hanging
 
 
 @pytest.fixture
-def launch(context: zmq.Context) -> Iterator[Callable[..., Launcher]]:
-    opened: list[Launcher] = []
+def launch(dial: Callable[..., Launcher]) -> Callable[..., Launcher]:
+    names = map("s{}".format, itertools.count())
 
     def launch(agent: AgentProcess, lease_s: float = 60.0) -> Launcher:
-        opened.append(Launcher(context, agent.control))
-        opened[-1].open_session(f"s{len(opened)}", lease_s)
-        return opened[-1]
+        launcher = dial(agent.control)
+        launcher.open_session(next(names), lease_s)
+        return launcher
 
-    yield launch
-    for launcher in opened:
-        launcher.close()
+    return launch
 
 
 @pytest.fixture
-def stick(
-    launch: Callable[..., Launcher], context: zmq.Context
-) -> Iterator[Callable[..., Launcher]]:
+def stick(launch: Callable[..., Launcher], dial: Callable[..., Host]) -> Callable[..., Launcher]:
     """Brings an agent to hang in its engine; returns its launcher."""
-    hosts: list[Host] = []
 
     def stick(
         agent: AgentProcess, kind: bytes = FIRING, value: float = HANGS, lease_s: float = 60.0
@@ -130,28 +106,23 @@ def stick(
             return launcher
         assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
         launcher.say(Start(1))
-        hosts.append(Host(context, agent.data))
-        hosts[-1].feed(network, 1, np.full(SHAPE, value, np.float32).tobytes())
+        dial(agent.data, Host).feed(network, 1, np.full(SHAPE, value, np.float32).tobytes())
         if value in (HANGS, HANGS_WITH_INTERPRETER):
             said = iter(agent.process.stderr.readline, "")  # ends when the agent does
             assert any(HANGING in line for line in said), "the agent ended before its engine hung"
         return launcher
 
-    yield stick
-    for host in hosts:
-        host.close()
+    return stick
 
 
-def assert_streams(agent: AgentProcess, launch: Callable[..., Launcher], context) -> None:
+def assert_streams(agent: AgentProcess, launch: Callable[..., Launcher], dial) -> None:
     """It has nothing left of what was, and computes."""
     launcher = launch(agent)
     network = hanging(FIRING)
     launcher.upload(network.blobs)
     assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
     launcher.say(Start(1))
-    host = Host(context, agent.data)
-    host.stream(network, 1, 5)
-    host.close()
+    dial(agent.data, Host).stream(network, 1, 5)
     assert launcher.stop(1).stats.firings == (5,)
     launcher.say(Bye())
 
@@ -160,8 +131,8 @@ def children(agent: AgentProcess) -> list[str]:
     return Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
 
 
-def test_a_firing_that_does_not_end_has_failed_and_the_agent_starts_anew_in_its_place(
-    start, launch, stick, context
+def test_a_firing_that_does_not_end_has_failed_and_the_agent_starts_again_in_its_place(
+    start, launch, stick, dial
 ) -> None:
     agent = start(**SHORT)
     addresses = agent.control, agent.data
@@ -173,14 +144,14 @@ def test_a_firing_that_does_not_end_has_failed_and_the_agent_starts_anew_in_its_
     launcher.await_cut_off()
     assert any(RESTARTS in line for line in agent.await_ready())
     assert (agent.control, agent.data) == addresses
-    assert_streams(agent, launch, context)
+    assert_streams(agent, launch, dial)
     agent.process.send_signal(signal.SIGTERM)
     assert agent.report()["why"] == "SIGTERM"
 
 
 @pytest.mark.slow
-def test_the_agent_of_a_slot_starts_anew_with_the_sockets_that_it_was_given(
-    start, launch, stick, context
+def test_the_agent_of_a_slot_starts_again_with_the_sockets_that_it_was_given(
+    start, launch, stick, dial
 ) -> None:
     node = start("--slots", "2", **SHORT)
     (before,) = children(node)
@@ -189,11 +160,11 @@ def test_the_agent_of_a_slot_starts_anew_with_the_sockets_that_it_was_given(
     assert any(RESTARTS in line for line in node.await_ready())
     assert (node.control, node.data) == addresses
     assert children(node) == [before]
-    assert_streams(node, launch, context)
+    assert_streams(node, launch, dial)
 
 
 @pytest.mark.slow
-def test_starting_anew_again_and_again_leaves_nothing_open_and_no_process(start, stick) -> None:
+def test_starting_again_again_and_again_leaves_nothing_open_and_no_process(start, stick) -> None:
     agent = start(**SHORT)
     held: list[tuple[int, int]] = []
     for _ in range(3):
@@ -230,25 +201,26 @@ def test_the_end_of_its_parent_is_obeyed_while_the_engine_hangs(start, stick) ->
     stick(agent)
     agent.process.stdin.close()
     agent.process.stdin = None
-    assert agent.report()["why"] == "its parent has ended"
+    assert agent.report()["why"] == "its parent process has ended"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["Stop", "Bye", "lease"])
 @pytest.mark.parametrize("kind", [REHEARSING, FIRING])
 def test_whoever_comes_after_one_whose_engine_hangs_finds_an_agent_that_computes(
-    start, launch, stick, context, kind, how
+    start, launch, stick, dial, kind, how
 ) -> None:
     agent = start(**(SHORT | ({"PATIENCE_S": "2"} if how == "lease" else {})))
     launcher = stick(agent, kind, lease_s=0.5 if how == "lease" else 60.0)
     match how:
         case "Stop":
             launcher.say(Stop(1))
-            assert RESTARTS in launcher.hear(Failed).reason
+            while RESTARTS not in launcher.hear(Failed).reason:
+                pass  # on a busy machine, the call has lasted too long before it is to stop
         case "Bye":
             launcher.say(Bye())
     assert any(RESTARTS in line for line in agent.await_ready())
-    assert_streams(agent, launch, context)
+    assert_streams(agent, launch, dial)
 
 
 # ---------------------------------------------------------------- an engine that can be interrupted
@@ -284,7 +256,7 @@ def as_long_as_told(layers: int = 400) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-def test_a_long_rehearsal_is_interrupted_and_the_agent_goes_on(start, launch, tmp_path) -> None:
+def test_a_long_rehearsal_is_interrupted_and_the_agent_continues(start, launch, tmp_path) -> None:
     agent = start(ENGINE="real")
     launcher = launch(agent)
     network = line(tmp_path / "endless", endless())
@@ -302,8 +274,8 @@ def test_a_long_rehearsal_is_interrupted_and_the_agent_goes_on(start, launch, tm
 
 
 @pytest.mark.slow
-def test_a_firing_of_minutes_is_interrupted_and_the_agent_goes_on(
-    start, launch, context, tmp_path
+def test_a_firing_of_minutes_is_interrupted_and_the_agent_continues(
+    start, launch, dial, tmp_path
 ) -> None:
     agent = start("--log-level", "info", ENGINE="real", PATIENCE_S="2")
     launcher = launch(agent)
@@ -311,7 +283,7 @@ def test_a_firing_of_minutes_is_interrupted_and_the_agent_goes_on(
     launcher.upload(network.blobs)
     assert isinstance(launcher.deploy(network.deployment(1)), Deployed)
     launcher.say(Start(1))
-    host = Host(context, agent.data)
+    host = dial(agent.data, Host)
     host.feed(network, 1, np.float32(1500).tobytes())
     assert "phase 'p0' at frame 0 has not ended for 2 s" in launcher.hear(Failed).reason
     assert isinstance(launcher.deploy(network.deployment(2)), Deployed)

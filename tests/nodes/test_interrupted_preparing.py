@@ -19,6 +19,7 @@ from nodes.execution.worker import Worker
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
+from nodes.protocol.messages import Deployed, Progress
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine
 
 ENDLESS = """
@@ -92,7 +93,7 @@ def test_unloading_ends_the_child_and_the_next_deployment_loads_at_once(
         return event
 
     worker.load(DEPLOYMENT, GRAPHS)
-    while told_until(ev.LoadProgress).what != "prepared 1 of 3":
+    while told_until(Progress).what != "prepared 1 of 3":
         pass
     assert len(list(tmp_path.iterdir())) == 1, "it is at the second"
     worker.unload(DEPLOYMENT.epoch)
@@ -101,7 +102,7 @@ def test_unloading_ends_the_child_and_the_next_deployment_loads_at_once(
     assert not list(tmp_path.iterdir()), "nothing half-written is left"
     engine.in_children = False
     worker.load(DEPLOYMENT, GRAPHS)
-    assert isinstance(told_until(ev.Loaded | ev.LoadFailed), ev.Loaded)
+    assert isinstance(told_until(Deployed | ev.LoadFailed), Deployed)
     assert worker.stop(WAIT_S)
 
 

@@ -20,11 +20,12 @@ from nodes.net.keys import (
     write_secret,
 )
 from nodes.protocol.messages import HOST
+from tests.descriptors import opened_under
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a pair of its own and nobody let in."""
+    """A folder with its own pair and nobody let in."""
     public, secret = new_pair()
     write_secret(tmp_path / "keys", "here", secret, public)
     return tmp_path / "keys"
@@ -155,7 +156,7 @@ def test_so_is_whatever_else_decides_who_is_admitted(folder, place):
         KeyFolder(folder)
 
 
-def test_what_is_no_file_is_told_of_and_not_waited_for(folder):
+def test_what_is_no_file_is_reported_and_not_waited_for(folder):
     (folder / "launchers").mkdir()
     os.mkfifo(folder / "launchers" / "laptop.pub")
     with pytest.raises(KeysError, match=r"laptop.pub does not contain one key"):
@@ -174,13 +175,12 @@ def test_what_is_no_file_is_told_of_and_not_waited_for(folder):
 def test_folders_in_the_place_of_keys_leave_no_descriptors(folder):
     ring = KeyFolder(folder)
     (folder / "nodes" / "n1.pub").mkdir(parents=True)
-    before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         (folder / "nodes" / "n1.pub" / "touched").touch()
         (folder / "nodes" / "n1.pub" / "touched").unlink()
         assert ring.refresh()
         assert "n1.pub cannot be read: Is a directory" in ring.problems[0]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened_under(folder) == []
 
 
 def test_keys_made_where_new_files_are_everybodys_can_be_used(folder):

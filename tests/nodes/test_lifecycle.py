@@ -46,8 +46,8 @@ from tests.nodes.lone_core import (
 def test_from_deploy_to_stopped():
     agent = LoneCore().at(Stage.EMPTY)
     assert agent.says(Deploy(DEPLOYMENT)) == [act.LoadPhases(DEPLOYMENT)]
-    assert replies(agent.happens(ev.LoadProgress(7, 1, 1, "p")), Progress)
-    assert replies(agent.happens(ev.Loaded(7, (0.1,), 123)), Deployed) == [Deployed(7, (0.1,), 123)]
+    assert replies(agent.happens(Progress(7, 1, 1, "p")), Progress)
+    assert replies(agent.happens(Deployed(7, (0.1,), 123)), Deployed) == [Deployed(7, (0.1,), 123)]
     agent.now_s = 1.0
     started = agent.says(Start(7))
     assert only(started, act.Dial) == act.Dial("n1", "tcp://n1:1")
@@ -148,7 +148,7 @@ def test_epochs_of_another_session_do_not_count():
 def test_every_stage_can_be_left(stage, message):
     agent = LoneCore().at(stage)
     assert has(agent.says(message), act.Unload)
-    assert not agent.happens(ev.Loaded(7, (0.1,), 1))
+    assert not agent.happens(Deployed(7, (0.1,), 1))
     assert not agent.happens(ev.FiringEnded(7, 0, 0, {}, 0.1))
     agent.happens(ev.Measured("stop", USAGE))
     actions = agent.happens(ev.Unloaded(7))
@@ -156,7 +156,7 @@ def test_every_stage_can_be_left(stage, message):
     assert agent.core.life.stage is Stage.EMPTY
 
 
-def test_a_load_that_fails_is_told_and_unloaded():
+def test_a_load_that_fails_is_reported_and_unloaded():
     agent = LoneCore().at(Stage.LOADING)
     actions = agent.happens(ev.LoadFailed(7, "phase 'p': no such operator"))
     assert replies(actions, Failed) == [Failed(7, "phase 'p': no such operator")]
@@ -165,7 +165,7 @@ def test_a_load_that_fails_is_told_and_unloaded():
     assert has(agent.says(Deploy(renewed(8))), act.LoadPhases)
 
 
-def test_a_firing_that_fails_is_told_and_unloaded():
+def test_a_firing_that_fails_is_reported_and_unloaded():
     agent = LoneCore().streaming()
     actions = agent.happens(ev.FiringFailed(7, 0, 0, "out of memory"))
     assert replies(actions, Failed) == [Failed(7, "out of memory")]

@@ -11,7 +11,7 @@ import pytest
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.execution.worker import Worker
-from nodes.protocol.messages import BlobInfo, Deployment, PeerSpec
+from nodes.protocol.messages import BlobInfo, Deployed, Deployment, PeerSpec, Prepared
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine, frame, loaded, working
 
 NEXT = replace(DEPLOYMENT, epoch=2, dial=())
@@ -51,7 +51,7 @@ def prepared(worker: Worker, deployment: Deployment = NEXT, *, loads: bool = Tru
     """Prepare a deployment ahead; returns what is left to do."""
     worker.prepare_ahead(deployment, GRAPHS, lambda: None, loads=loads)
     event = worker.reported()
-    assert isinstance(event, ev.SubnetsPrepared)
+    assert isinstance(event, Prepared)
     return event.reason
 
 
@@ -75,7 +75,7 @@ def test_what_is_loaded_ahead_is_rehearsed_once_and_taken_over(worker, engine):
     unloaded(worker)
     assert all(subnet.closed for subnet in engine.loaded[:3])
     event = loaded(worker, DEPLOYED)
-    assert isinstance(event, ev.Loaded)
+    assert isinstance(event, Deployed)
     assert (event.epoch, len(event.phase_s)) == (2, 3)
     assert event.message_s == first.message_s
     assert engine.loaded[3:] == ahead
@@ -93,12 +93,12 @@ def test_phases_fire_while_others_are_loaded(worker, engine):
     assert engine.loading.wait(WAIT_S)
     assert fires(worker, 1)
     engine.may_load.set()
-    assert worker.reported() == ev.SubnetsPrepared(2, "")
+    assert worker.reported() == Prepared(2, "")
 
 
 def test_an_idle_node_loads_ahead_too(worker, engine):
     assert prepared(worker) == ""
-    assert isinstance(loaded(worker, DEPLOYED), ev.Loaded)
+    assert isinstance(loaded(worker, DEPLOYED), Deployed)
     assert len(engine.loaded) == 3
 
 
@@ -138,9 +138,9 @@ def test_a_deployment_that_comes_while_another_is_loaded_ahead_waits_for_its_end
     worker.load(replace(DEPLOYED, epoch=3), GRAPHS)
     engine.may_load.set()
     events = [worker.reported()]
-    while not isinstance(events[-1], ev.Loaded):
+    while not isinstance(events[-1], Deployed):
         events.append(worker.reported())
-    assert [event.epoch for event in events if isinstance(event, ev.SubnetsPrepared)] == [2]
+    assert [event.epoch for event in events if isinstance(event, Prepared)] == [2]
     first, *others = engine.loaded
     assert first.closed
     assert [subnet.closed for subnet in others] == [False] * 3
@@ -149,7 +149,7 @@ def test_a_deployment_that_comes_while_another_is_loaded_ahead_waits_for_its_end
 def test_an_error_leaves_nothing_loaded_and_the_phases_fire_on(worker, engine):
     loaded(worker)
     worker.prepare_ahead(NEXT, (*GRAPHS[:2], Path("broken")), lambda: None, loads=True)
-    assert worker.reported() == ev.SubnetsPrepared(2, "broken: no such operator")
+    assert worker.reported() == Prepared(2, "broken: no such operator")
     assert [subnet.closed for subnet in engine.loaded] == [False] * 3 + [True] * 2
     assert fires(worker, 1)
 
@@ -162,7 +162,7 @@ def test_an_engine_that_loads_in_one_thread_only_prepares_and_says_so():
 def test_subnets_for_which_there_is_no_room_are_loaded_later(worker, engine):
     large = replace(NEXT.phases[0], weights=BlobInfo("b" * 64, 1 << 60))
     reason = prepared(worker, replace(NEXT, phases=(large, *NEXT.phases[1:])))
-    assert "MB beside the present ones, and there is room for" in reason
+    assert "MB in addition to the present ones, and the room left is" in reason
     assert not engine.loaded
 
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-import zmq
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import Bye, Deployed, Failed, Start
 from tests.nodes.deploying import Host, Launcher, Line, line
 from tests.nodes.speaker import AgentProcess
-
-pytestmark = pytest.mark.alone
 
 MOST_OF_IDLE = 1.2
 SOON_S = 10.0
@@ -85,7 +82,7 @@ def bursting(size_bytes: int, x: str = "x") -> onnx.ModelProto:
 
 
 def link(number: int) -> onnx.ModelProto:
-    """One of many small networks in a line, with weights of its own."""
+    """One of many small networks in a line, with its own weights."""
     tensor = (TensorProto.FLOAT, [1, 16, 32, 32])
     x, y = f"t{number}", f"t{number + 1}"
     return models.model(
@@ -118,25 +115,15 @@ def claiming(size_bytes: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
 
 
 @pytest.fixture
-def context() -> Iterator[zmq.Context]:
-    context = zmq.Context()
-    yield context
-    context.term()
+def agent(start: Callable[..., AgentProcess]) -> AgentProcess:
+    return start("--name", "a")
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[AgentProcess]:
-    agent = AgentProcess(tmp_path / "cache", "--name", "a")
-    yield agent
-    agent.end()
-
-
-@pytest.fixture
-def launcher(agent: AgentProcess, context: zmq.Context) -> Iterator[Launcher]:
-    launcher = Launcher(context, agent.control)
+def launcher(agent: AgentProcess, dial: Callable[..., Launcher]) -> Launcher:
+    launcher = dial(agent.control)
     launcher.open_session(lease_s=600.0)
-    yield launcher
-    launcher.close()
+    return launcher
 
 
 def held(launcher: Launcher) -> tuple[int, int]:
@@ -167,19 +154,42 @@ def assert_given_back(launcher: Launcher, run: Callable[[int], None], least_byte
     launcher.say(Bye())
 
 
+SLOW = pytest.mark.slow
+
+
+def widened(megabytes: int) -> Callable[[], list[onnx.ModelProto]]:
+    return lambda: [widening(megabytes * MEGABYTE)]
+
+
 @pytest.mark.parametrize(
-    "megabytes", [2, 40, *(pytest.param(size, marks=pytest.mark.slow) for size in (20, 200, 600))]
+    ("make", "threads", "least_megabytes"),
+    [
+        *(
+            pytest.param(widened(size), 1, size, marks=marks, id=f"{size} MB")
+            for size, marks in ((2, ()), (40, ()), (20, SLOW), (200, SLOW), (600, SLOW))
+        ),
+        pytest.param(
+            lambda: list(map(link, range(40))), 2, 0, marks=SLOW, id="many phases, two threads"
+        ),
+        pytest.param(lambda: [heavy(100 * MEGABYTE)], 1, 100, marks=SLOW, id="weights"),
+    ],
 )
-def test_of_activations_whose_first_is_large(
-    launcher: Launcher, tmp_path: Path, megabytes: int
+def test_of_a_network(
+    launcher: Launcher,
+    tmp_path: Path,
+    make: Callable[[], list[onnx.ModelProto]],
+    threads: int,
+    least_megabytes: int,
 ) -> None:
-    network = line(tmp_path / "model", widening(megabytes * MEGABYTE))
+    """Of activations whose first is large, of many phases, and of weights."""
+    network = line(tmp_path / "model", *make())
     launcher.upload(network.blobs)
 
     def run(epoch: int) -> None:
-        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
+        deployment = dataclasses.replace(network.deployment(epoch), threads=threads)
+        assert isinstance(launcher.deploy(deployment), Deployed)
 
-    assert_given_back(launcher, run, megabytes * MEGABYTE)
+    assert_given_back(launcher, run, least_megabytes * MEGABYTE)
 
 
 def test_the_peak_is_that_of_the_present_deployment(launcher: Launcher, tmp_path: Path) -> None:
@@ -198,34 +208,11 @@ def test_the_peak_is_that_of_the_present_deployment(launcher: Launcher, tmp_path
 
 
 @pytest.mark.slow
-def test_of_many_phases_on_several_threads(launcher: Launcher, tmp_path: Path) -> None:
-    network = line(tmp_path / "model", *map(link, range(40)))
-    launcher.upload(network.blobs)
-
-    def run(epoch: int) -> None:
-        deployment = dataclasses.replace(network.deployment(epoch), threads=2)
-        assert isinstance(launcher.deploy(deployment), Deployed)
-
-    assert_given_back(launcher, run)
-
-
-@pytest.mark.slow
-def test_of_weights(launcher: Launcher, tmp_path: Path) -> None:
-    network = line(tmp_path / "model", heavy(100 * MEGABYTE))
-    launcher.upload(network.blobs)
-
-    def run(epoch: int) -> None:
-        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
-
-    assert_given_back(launcher, run, 100 * MEGABYTE)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("megabytes", "frames"), [(4, 40), (48, 6)])
 def test_of_frames_that_stream(
     agent: AgentProcess,
     launcher: Launcher,
-    context: zmq.Context,
+    dial: Callable[..., Host],
     tmp_path: Path,
     megabytes: int,
     frames: int,
@@ -237,7 +224,7 @@ def test_of_frames_that_stream(
     def run(epoch: int) -> None:
         assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
         launcher.say(Start(epoch))
-        host = Host(context, agent.data)
+        host = dial(agent.data, Host)
         host.stream(network, epoch, frames)
         host.close()
 
@@ -250,24 +237,14 @@ def refused(launcher: Launcher, network: Line, epoch: int) -> str:
     return answer.reason
 
 
-@pytest.mark.slow
-def test_of_a_deployment_of_which_a_later_tensor_is_too_large(
-    launcher: Launcher, tmp_path: Path
+@pytest.mark.parametrize(
+    "before", [pytest.param([widening(200 * MEGABYTE, y="m")], marks=SLOW), []]
+)
+def test_of_a_deployment_of_which_a_tensor_is_too_large(
+    launcher: Launcher, tmp_path: Path, before: list[onnx.ModelProto]
 ) -> None:
-    first = widening(200 * MEGABYTE, y="m")
-    network = line(tmp_path / "model", first, bursting(10**14, x="m"))
-    launcher.upload(network.blobs)
-
-    def run(epoch: int) -> None:
-        assert "subnet bursting: " in refused(launcher, network, epoch)
-
-    assert_given_back(launcher, run)
-
-
-def test_of_a_deployment_of_which_the_first_tensor_is_too_large(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    network = line(tmp_path / "model", bursting(10**14))
+    """A later one or the first."""
+    network = line(tmp_path / "model", *before, bursting(10**14, x="m"))
     launcher.upload(network.blobs)
 
     def run(epoch: int) -> None:

@@ -6,11 +6,10 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import msgpack
 import pytest
-import zmq
 
 from nodes.cli import VERSION, main
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
@@ -32,18 +31,9 @@ from nodes.protocol.messages import (
     TensorHeader,
     Welcome,
 )
-from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker, refusal_of
-
-pytestmark = pytest.mark.alone
+from tests.nodes.speaker import WAIT_S, AgentProcess, refusal_of
 
 DIGEST = "ab" * 32
-
-
-@pytest.fixture(scope="module")
-def context():
-    context = zmq.Context()
-    yield context
-    context.term()
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +45,6 @@ def agent(tmp_path_factory):
 
 
 @pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def dial(context, stack):
-    """Makes speakers, closed after the test."""
-
-    def dial(address: str) -> Speaker:
-        speaker = Speaker(context, address)
-        stack.callback(speaker.close)
-        return speaker
-
-    return dial
-
-
-@pytest.fixture
 def launcher(agent, dial):
     """A speaker with a session, which it ends."""
     speaker = dial(agent.control)
@@ -80,18 +52,6 @@ def launcher(agent, dial):
     yield speaker
     speaker.say(Bye())
     assert isinstance(speaker.ask(Ping()), Refused)
-
-
-@pytest.fixture
-def start(tmp_path, stack):
-    """Starts agents of a test's own."""
-
-    def start(*arguments: str, parent: bool = True) -> AgentProcess:
-        agent = AgentProcess(tmp_path / "cache", *arguments, parent=parent)
-        stack.callback(agent.end)
-        return agent
-
-    return start
 
 
 # ---------------------------------------------------------------- a session
@@ -254,7 +214,7 @@ def test_exits_with_its_parent(start):
     agent = start()
     agent.process.stdin.close()
     agent.process.stdin = None
-    assert agent.report()["why"] == "its parent has ended"
+    assert agent.report()["why"] == "its parent process has ended"
 
 
 def test_obeys_shutdown_if_a_launcher_started_it(start, dial):
@@ -276,7 +236,7 @@ def test_a_daemon_refuses_shutdown(start, dial):
 # ---------------------------------------------------------------- its arguments
 
 
-def test_an_address_in_use_is_told_in_a_sentence(agent, tmp_path):
+def test_an_address_in_use_is_reported_in_a_sentence(agent, tmp_path):
     said = refusal_of(tmp_path, "--listen", agent.control)
     assert agent.control in said
     assert "in use" in said

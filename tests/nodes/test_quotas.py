@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import resource
 import time
-from contextlib import ExitStack
 
 import pytest
-import zmq
 
 from nodes.core.dataplane import DataPlane
 from nodes.protocol.errors import NodeError
@@ -25,9 +23,6 @@ from nodes.protocol.messages import (
 )
 from nodes.protocol.messages import PhaseSpec as Phase
 from nodes.quotas import Quotas, allow_descriptors
-from tests.nodes.speaker import AgentProcess, Speaker
-
-pytestmark = pytest.mark.alone
 
 GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)
 
@@ -87,17 +82,8 @@ def test_subnets_that_the_cache_cannot_hold_are_refused_and_each_counts_once() -
     assert Quotas(6000, 400).excess(repeated) is None
 
 
-@pytest.fixture
-def stack():
-    with ExitStack() as stack:
-        yield stack
-
-
-def test_an_agent_keeps_its_quotas(stack, tmp_path) -> None:
-    agent = AgentProcess(tmp_path, "--tensor-bytes", "1KiB", "--cache-bytes", "10KiB")
-    stack.callback(agent.end)
-    launcher = Speaker(stack.enter_context(zmq.Context()), agent.control)
-    stack.callback(launcher.close)
+def test_an_agent_keeps_its_quotas(start, dial) -> None:
+    launcher = dial(start("--tensor-bytes", "1KiB", "--cache-bytes", "10KiB").control)
     launcher.open_session()
     launcher.say(Deploy(deployment(257)))
     answer = launcher.hear(Failed)
@@ -114,10 +100,6 @@ def test_ports_that_may_need_more_descriptors_than_the_system_allows_are_refused
         allow_descriptors(hard)
 
 
-def test_an_agent_may_have_as_many_descriptors_as_its_ports_hold(tmp_path) -> None:
-    agent = AgentProcess(tmp_path, "--connections", "300")
-    try:
-        soft, _ = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
-        assert soft >= 2 * 300 * 5
-    finally:
-        agent.end()
+def test_an_agent_may_have_as_many_descriptors_as_its_ports_hold(start) -> None:
+    soft, _ = resource.prlimit(start("--connections", "300").pid, resource.RLIMIT_NOFILE)
+    assert soft >= 2 * 300 * 5

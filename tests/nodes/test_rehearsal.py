@@ -86,6 +86,12 @@ def test_costs_are_those_that_the_rounds_were_made_of() -> None:
     assert found.byte_s == pytest.approx(2e-10)
 
 
+def test_a_message_never_costs_more_than_a_round_of_messages() -> None:
+    """On a slow board a single small message decides, which something else may have disturbed."""
+    rounds = [(2, 10**5, 5e-5 * (1 + MORE)), (2, 10**5, 6e-5 * (1 + MORE)), (1, 10**5, 9e-5)]
+    assert fit([1e-4, 2e-3], rounds).message_s == pytest.approx(5e-5)
+
+
 class Elsewhere(Doubles):
     """A subnet that another thread computes, which the caller waits for."""
 

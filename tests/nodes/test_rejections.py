@@ -18,7 +18,7 @@ def texts(actions: list[act.Action]) -> list[str]:
     return [action.text for action in actions if isinstance(action, act.Log)]
 
 
-def test_the_first_is_told_at_once_and_the_others_together() -> None:
+def test_the_first_is_reported_at_once_and_the_others_together() -> None:
     agent = LoneCore()
     assert texts(agent.happens(ev.Rejected("no handshake"))) == [
         "dropped a connection: no handshake"
@@ -44,11 +44,10 @@ def count(line: str) -> int:
     return int(found[1]) if found else 1
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 70.0), st.sampled_from(["knock", "key"])), max_size=200),
 )
-def test_every_one_is_counted_once_and_told_within_a_minute(
+def test_every_one_is_counted_once_and_reported_within_a_minute(
     arrivals: list[tuple[float, str]],
 ) -> None:
     rejections, told, now_s = Rejections(), 0, 0.0
@@ -77,9 +76,9 @@ def test_a_flood_of_a_day_leaves_less_than_a_megabyte() -> None:
     assert max(map(len, lines)) < 2 * LONGEST_TEXT
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(every_s=st.floats(0.4, 200.0))
-def test_whoever_knocks_steadily_is_told_of_at_once_and_then_about_once_a_minute(
+def test_whoever_knocks_steadily_is_reported_at_once_and_then_about_once_a_minute(
     every_s: float,
 ) -> None:
     rejections, lines, now_s = Rejections(), 0, 0.0

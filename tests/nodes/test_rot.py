@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-import zmq
 
 from nodes.cache import blobs as cache
 from nodes.cache.blobs import MOST_WAITING, BlobStore, CacheError, Lookups
@@ -19,8 +18,6 @@ from nodes.executors.preparing.entries import PreparedFiles
 from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
 from tests.nodes.lone_core import BLOB, DEPLOYMENT
 from tests.nodes.speaker import AgentProcess, Speaker
-
-pytestmark = pytest.mark.alone
 
 QUOTA = 1 << 20
 WAIT_S = 30.0
@@ -66,7 +63,7 @@ def test_a_blob_that_has_rotted_is_missing_and_can_be_sent_again(
     assert not (tmp_path / "blobs" / digest).exists()
     assert store.room.damaged == 1
     assert len(caplog.messages) == 1
-    assert f"blob {digest} in the cache under {tmp_path} is not what was" in caplog.text
+    assert f"blob {digest} in the cache under {tmp_path} was damaged on disk" in caplog.text
     put(store, b"weights")
     assert store.missing([digest, other]) == ()
 
@@ -101,7 +98,7 @@ def test_a_blob_that_somebody_has_written_to_is_read_again(tmp_path: Path) -> No
 def test_what_nobody_asked_about_is_read_before_it_is_deployed(tmp_path: Path) -> None:
     digest = put(BlobStore(tmp_path, QUOTA), b"weights")
     rot(tmp_path / "blobs" / digest)
-    with pytest.raises(CacheError, match=r"was damaged there and is removed; launch again"):
+    with pytest.raises(CacheError, match="was damaged and has been removed; launch again"):
         BlobStore(tmp_path, QUOTA).verify([digest])
 
 
@@ -135,11 +132,11 @@ def test_look_ups_are_answered_in_order_though_the_first_must_be_read(tmp_path: 
     expected = []
     for number, digest in enumerate(digests):
         answer = lookups.look_up(b"%d" % number, (digest, absent))
-        expected.append(ev.LookedUp(b"%d" % number, (absent,)))
+        expected.append(ev.Answered(b"%d" % number, Missing((absent,))))
         if answer is not None:
             answers.put(answer)
     assert [answers.get(timeout=WAIT_S) for _ in digests] == expected
-    assert lookups.look_up(b"known", tuple(digests)) == ev.LookedUp(b"known", ())
+    assert lookups.look_up(b"known", tuple(digests)) == ev.Answered(b"known", Missing(()))
 
 
 def test_questions_that_wait_are_bounded(tmp_path: Path) -> None:
@@ -193,17 +190,17 @@ def test_an_entry_that_was_evicted_is_not_damaged(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def connected(tmp_path: Path) -> Iterator[tuple[AgentProcess, Speaker]]:
+def connected(
+    tmp_path: Path, start: Callable[..., AgentProcess], dial: Callable[..., Speaker]
+) -> tuple[AgentProcess, Speaker]:
     """An agent with one blob, which is none, and a launcher's session with it."""
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "blobs" / BLOB.digest).write_bytes(b"what was not written")
-    agent, context = AgentProcess(tmp_path), zmq.Context()
-    launcher = Speaker(context, agent.control)
+    blobs = tmp_path / "cache" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / BLOB.digest).write_bytes(b"what was not written")
+    agent = start()
+    launcher = dial(agent.control)
     launcher.open_session()
-    yield agent, launcher
-    launcher.close()
-    context.term()
-    agent.end()
+    return agent, launcher
 
 
 def test_an_agent_counts_what_was_damaged(connected: tuple[AgentProcess, Speaker]) -> None:
@@ -220,6 +217,6 @@ def test_a_damaged_blob_that_no_launcher_asked_about_is_not_deployed(
     launcher.say(Deploy(DEPLOYMENT))
     failed = launcher.hear(Failed)
     assert isinstance(failed, Failed)
-    assert f"blob {BLOB.digest} is not in the cache" in failed.reason
-    assert "was damaged there" in failed.reason
+    assert f"blob {BLOB.digest} is missing from the cache" in failed.reason
+    assert "was damaged and has been removed" in failed.reason
     assert launcher.ask(Query((BLOB.digest,))) == Missing((BLOB.digest,))

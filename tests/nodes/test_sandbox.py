@@ -6,13 +6,11 @@ import hashlib
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
-import zmq
 from onnx import helper
 
 from nodes.protocol.messages import (
@@ -28,11 +26,12 @@ from nodes.protocol.messages import (
     Stopped,
     Stored,
 )
-from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+from tests.nodes.deploying import Launcher
+from tests.nodes.speaker import WAIT_S, AgentProcess
 
 
 def outcome(*arguments: object, script: str) -> list[str]:
-    """What a process of its own says, since none can take a restriction back."""
+    """What its own process says, since none can take a restriction back."""
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         check=True, capture_output=True, text=True, timeout=60,
@@ -48,7 +47,6 @@ def is_offered() -> bool:
 
 pytestmark = [
     pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock"),
-    pytest.mark.alone,
 ]
 
 TRYING = """
@@ -203,38 +201,26 @@ print(*(path.name for path in (place / "models").iterdir()))
 # ---------------------------------------------------------------------- a real agent
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 def test_an_agent_has_given_up_new_privileges_in_all_its_threads(
-    tmp_path: Path, stack: ExitStack
+    start: Callable[..., AgentProcess],
 ) -> None:
     """The kernel tells of no restriction; it asks for this first."""
-    agent = AgentProcess(tmp_path / "cache")
-    stack.callback(agent.end)
-    for task in agent.threads().values():
+    for task in start().threads().values():
         assert "NoNewPrivs:\t1" in (task / "status").read_text()
 
 
 def test_agents_that_share_a_machine_still_reach_each_others_sockets(
-    tmp_path: Path, stack: ExitStack
+    tmp_path: Path, start: Callable[..., AgentProcess], dial: Callable[..., Launcher]
 ) -> None:
-    context = stack.enter_context(zmq.Context())
     (tmp_path / "s").mkdir()
-    agent = AgentProcess(tmp_path / "cache", "--listen", f"ipc://{tmp_path}/s/0")
-    stack.callback(agent.end)
-    speaker = Speaker(context, agent.control)
-    stack.callback(speaker.close)
-    speaker.open_session()
+    agent = start("--listen", f"ipc://{tmp_path}/s/0")
+    dial(agent.control).open_session()
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(agent.data.removeprefix("ipc://"))
 
 
-def test_where_the_kernel_offers_nothing_an_agent_says_so_and_goes_on(
-    tmp_path: Path, stack: ExitStack
+def test_where_the_kernel_offers_nothing_an_agent_says_so_and_continues(
+    tmp_path: Path,
 ) -> None:
     """As under Docker before 2022: a filter of system calls answers for the kernel."""
     script = """
@@ -255,7 +241,7 @@ sys.exit(nodes.cli.main())
 
 
 def test_a_model_that_names_another_file_is_refused_and_costs_the_agent_nothing(
-    tmp_path: Path, stack: ExitStack
+    tmp_path: Path, start: Callable[..., AgentProcess], dial: Callable[..., Launcher]
 ) -> None:
     """The attack: a function's default value lies in a file of the agent's user."""
     (tmp_path / "secret").write_bytes(b"of the user")
@@ -283,10 +269,7 @@ def test_a_model_that_names_another_file_is_refused_and_costs_the_agent_nothing(
         ChannelSpec(0, "x", "uint8", (11,), HOST, None, "n0", (0,), 2),
         ChannelSpec(1, "y", "uint8", (11,), "n0", 0, HOST, (), 2),
     )
-    agent = AgentProcess(tmp_path / "cache", "--name", "n0")
-    stack.callback(agent.end)
-    launcher = Speaker(stack.enter_context(zmq.Context()), agent.control)
-    stack.callback(launcher.close)
+    launcher = dial(start("--name", "n0").control)
     launcher.open_session()
     assert launcher.ask(Put(blob, 0, content)) == Stored(blob.digest, 0, complete=True)
     launcher.say(Deploy(Deployment(1, "n0", "strict", (phase,), channels, ())))

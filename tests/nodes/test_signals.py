@@ -7,11 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.nodes.speaker import AgentProcess
-
-pytestmark = pytest.mark.alone
 
 
 def is_asleep(pid: int) -> bool:

@@ -12,14 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-import zmq
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
@@ -30,16 +29,8 @@ from nodes.protocol.messages import PROTOCOL, Bye, Deployed, Hello, Ping, Pong, 
 from tests.nodes.deploying import Launcher, line
 from tests.nodes.speaker import WAIT_S, AgentProcess, refusal_of
 
-pytestmark = pytest.mark.alone
-
 Start = Callable[..., AgentProcess]
 Dial = Callable[..., Launcher]
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture
@@ -65,17 +56,13 @@ def end(node: AgentProcess) -> None:
 
 
 @pytest.fixture
-def dial(stack: ExitStack) -> Dial:
+def dial(dial: Dial) -> Dial:
     """Connects to a slot of a node, as a launcher that dials again if its connection breaks."""
-    context = zmq.Context()
-    stack.callback(context.destroy, 0)
 
-    def dial(node: AgentProcess, slot: int, keys: tuple[bytes, bytes] | None = None) -> Launcher:
-        launcher = Launcher(context, slot_address(node.control, slot), keys, redial_ms=50)
-        stack.callback(launcher.close)
-        return launcher
+    def dial_slot(node: AgentProcess, slot: int, **keys: tuple[bytes, bytes]) -> Launcher:
+        return dial(slot_address(node.control, slot), redial_ms=50, **keys)
 
-    return dial
+    return dial_slot
 
 
 def agents(node: AgentProcess) -> list[int]:
@@ -144,7 +131,7 @@ def test_a_slot_that_is_taken_refuses_and_the_other_one_is_free(start: Start, di
     dial(node, 1).open_session("one")
     refused = dial(node, 1).ask(Hello(PROTOCOL, "two", 60.0))
     assert isinstance(refused, Refused)
-    assert "has this agent" in refused.reason
+    assert "is using this agent" in refused.reason
     dial(node, 2).open_session("two")
 
 
@@ -224,7 +211,7 @@ def test_keys_are_read_again_by_all_agents(start: Start, dial: Dial, tmp_path: P
     write_secret(folder, "board", secret, public)
     write_public(folder / "launchers" / "me.pub", "me", mine)
     node = start("--keys", str(folder))
-    launchers = [dial(node, slot, (my_secret, public)) for slot in (1, 2)]
+    launchers = [dial(node, slot, keys=(my_secret, public)) for slot in (1, 2)]
     for launcher in launchers:
         launcher.open_session()
     (folder / "launchers" / "me.pub").unlink()
@@ -284,40 +271,6 @@ def test_a_slot_reports_the_memory_that_the_others_leave_of_the_node_s_limit(
 
 
 # ---------------------------------------------------------------- mistakes
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--slots", "9"), "'9' is not a whole number from 1 to 8"),
-        (("--slots", "2", "--data", "tcp://127.0.0.1:7000"), "--slots and --data exclude"),
-        (("--slots", "2", "--listen", "ipc:///tmp/agent"), "--slots needs a TCP address"),
-        (("--slots", "3", "--listen", "tcp://127.0.0.1:65531"), "would need ports up to 65536"),
-        (
-            ("--slots", "2", "--listen", "tcp://203.0.113.7:5500", "--insecure"),
-            "give an IP address",
-        ),
-        (
-            ("--slots", "2", "--listen", "tcp://some-name:5500", "--insecure"),
-            "give an IP address",
-        ),
-        (("--slots", "2", "--listen", "tcp://127.0.0.1:0", "--engine", "abacus"), "abacus"),
-        (("--slots", "2", "--listen", "tcp://0.0.0.0:0", "--keys", "/nonexistent"), "/nonexistent"),
-    ],
-)
-def test_a_node_that_cannot_have_slots_says_why(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "nodes.cli", "--cache", str(tmp_path / "cache"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_port_of_another_slot_that_is_taken_is_named(tmp_path: Path, start: Start) -> None:

@@ -25,8 +25,10 @@ from nodes.protocol.messages import (
     ChannelSpec,
     Credit,
     Deploy,
+    Deployed,
     Deployment,
     PhaseSpec,
+    Progress,
     TensorHeader,
 )
 
@@ -158,7 +160,7 @@ def worker():
 
 def load(worker: Worker, deployment: Deployment = DEPLOYMENT) -> ev.Event:
     worker.load(deployment, (Path("sum"),))
-    while isinstance(event := worker.reported(), ev.LoadProgress):
+    while isinstance(event := worker.reported(), Progress):
         pass
     return event
 
@@ -174,7 +176,7 @@ def fired(worker: Worker, epoch: int, frame: int, **inputs: float) -> float:
 
 def test_what_a_firing_makes_is_what_the_next_one_reads(worker) -> None:
     """Rehearsals ran before, and have left nothing."""
-    assert isinstance(load(worker), ev.Loaded)
+    assert isinstance(load(worker), Deployed)
     assert fired(worker, 1, 0, x=1, h=100) == 101
     assert fired(worker, 1, 1, x=2) == 103
     assert fired(worker, 1, 2, x=3) == 106
@@ -193,4 +195,4 @@ def test_state_of_another_shape_than_the_subnet_makes_is_refused(worker) -> None
     wider = replace(DEPLOYMENT, channels=(X, HN, replace(H, shape=(3,))))
     event = load(worker, wider)
     assert isinstance(event, ev.LoadFailed)
-    assert "input 'h' is float32[2], in its plan float32[3]" in event.reason
+    assert "input 'h' is float32[2], but float32[3] in its plan" in event.reason

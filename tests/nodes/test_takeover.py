@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nodes.core import actions as act
@@ -17,7 +17,7 @@ from nodes.core.lifecycle import Stage
 from nodes.core.session import OpenSession, admit
 from nodes.host import owner
 from nodes.host.owner import has_ended, process_id
-from nodes.protocol.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
+from nodes.protocol.messages import PROTOCOL, Deploy, Deployed, Hello, Ping, Pong, Refused, Welcome
 from tests.nodes.lone_core import DEPLOYMENT, LAUNCHER, STRANGER, LoneCore, has, replies
 
 MINE, THEIRS = b"m" * 32, b"t" * 32
@@ -30,7 +30,7 @@ def held(key: bytes = MINE) -> LoneCore:
     agent = LoneCore()
     agent.happens(ev.ControlReceived(LAUNCHER, FIRST, key))
     agent.says(Deploy(DEPLOYMENT))
-    agent.happens(ev.Loaded(7, (0.1,), 100))
+    agent.happens(Deployed(7, (0.1,), 100))
     return agent
 
 
@@ -42,7 +42,9 @@ def test_a_live_launcher_is_named_to_whoever_is_refused_on_its_account() -> None
     agent = held()
     agent.now_s = 2.0
     (refused,) = replies(greeted(agent), Refused)
-    assert refused.reason.startswith("launcher 'ana@desk, process 7' has this agent; it is free")
+    assert refused.reason.startswith(
+        "launcher 'ana@desk, process 7' is using this agent; it becomes free"
+    )
     assert refused.holder == FIRST.process
     assert agent.core.life.stage is Stage.READY
 
@@ -174,7 +176,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_whatever_is_said_a_live_launcher_keeps_its_agent_and_a_dead_one_does_not(
     steps: list[tuple],

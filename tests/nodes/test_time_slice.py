@@ -11,8 +11,6 @@ import pytest
 
 from nodes.host.time_slice import SHORT_NS, ask_for_short_slices, ask_for_usual_slices
 
-pytestmark = pytest.mark.alone
-
 GETATTR = {"x86_64": 315, "aarch64": 275}
 
 

@@ -103,7 +103,7 @@ def test_the_next_firing_waits_until_a_frame_has_left_to_every_node() -> None:
     assert fired(list(made.sent(ev.Sent(7, 1, 0)))) == 1
 
 
-def test_two_places_keep_a_firing_queued_behind_another() -> None:
+def test_two_places_keep_a_firing_queued_after_another() -> None:
     made = plane(unsent=2)
     assert fired(feed(made, 3)) == 2
     assert fired(end(made, 0)) == 0
@@ -126,7 +126,7 @@ def test_a_frame_that_left_without_having_been_sent_is_a_bug() -> None:
             ChannelSpec(
                 0, "y", "float32", (1,), "n0", 0, "n1", (0,), capacity_frames=2, unsent_frames=2
             ),
-            "2 places for frames that are not sent of 2 in all, so its target has no place",
+            "2 places for unsent frames of 2 in all, so none is left for its target",
         ),
     ],
 )

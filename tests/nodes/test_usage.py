@@ -15,8 +15,6 @@ import pytest
 import nodes
 from nodes.host.usage import opened_waits, resident_bytes, usage, waited_s
 
-pytestmark = pytest.mark.alone
-
 SPIN = "import time\nend = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
 
 
@@ -53,7 +51,7 @@ with mapped(Path("libengine.so.1")):
 
 
 def test_weights_mapped_from_a_file_count_and_pages_of_libraries_do_not(tmp_path: Path) -> None:
-    """In a process of its own: other threads of this one may still be freeing what tests left."""
+    """In its own process: other threads of this one may still be freeing what tests left."""
     product = {**os.environ, "PYTHONPATH": str(Path(nodes.__file__).parents[1])}
     script = [sys.executable, "-c", MAP_BOTH]
     grown = subprocess.run(script, cwd=tmp_path, env=product, capture_output=True, check=True)
@@ -79,6 +77,7 @@ def test_resident_memory_is_counted_in_the_pages_of_this_machine(
     assert resident_bytes() == pytest.approx(scaled, rel=0.2)
 
 
+@pytest.mark.alone
 def test_a_wait_for_the_cpu_is_told_apart_from_work(rival: None) -> None:
     file = opened_waits()
     began, before, worked = time.monotonic(), waited_s(file), time.thread_time()
@@ -135,7 +134,7 @@ print(json.dumps([seen, peak.refusal, round(peak.life_bytes / MB)]))
 
 
 def peaks(file: str) -> tuple[list[list[int]], str, int]:
-    """What a process of its own sees in turn: resident and peak megabytes; why it was refused."""
+    """What its own process sees in turn: resident and peak megabytes; why it was refused."""
     product = {**os.environ, "PYTHONPATH": str(Path(nodes.__file__).parents[1])}
     script = [sys.executable, "-c", PEAKS, file]
     done = subprocess.run(script, env=product, capture_output=True, check=True)

@@ -25,9 +25,11 @@ from nodes.protocol.messages import (
     BlobInfo,
     ChannelSpec,
     Credit,
+    Deployed,
     Deployment,
     PeerSpec,
     PhaseSpec,
+    Progress,
     TensorHeader,
 )
 
@@ -96,9 +98,9 @@ def test_a_worker_tells_the_shape_that_a_result_has(
     reported: SimpleQueue[ev.Event] = SimpleQueue()
     worker = Worker(executor, reported.put)
     worker.load(DEPLOYMENT, (places(tmp_path),))
-    while isinstance(event := reported.get(timeout=WAIT_S), ev.LoadProgress):
+    while isinstance(event := reported.get(timeout=WAIT_S), Progress):
         pass
-    assert isinstance(event, ev.Loaded)
+    assert isinstance(event, Deployed)
     for frame, count in enumerate((0, 1, 6)):
         ended = fired(worker, reported, frame, some(count))
         assert ended.shapes == {"z": (2, count)}
@@ -120,7 +122,7 @@ class Much:
 @pytest.mark.parametrize(
     ("is_much", "dtype", "why"),
     [
-        (True, "int64", "64 MiB at most: let the network select fewer"),
+        (True, "int64", "at most 64 MiB: make the network select fewer"),
         (False, np.dtype("int64").newbyteorder("S"), "instead of int64"),
     ],
 )
@@ -137,9 +139,9 @@ def test_a_result_that_does_not_fit_ends_its_firing_in_a_sentence(
     reported: SimpleQueue[ev.Event] = SimpleQueue()
     worker = Worker(executor, reported.put)
     worker.load(DEPLOYMENT, (places(tmp_path),))
-    while isinstance(event := reported.get(timeout=WAIT_S), ev.LoadProgress):
+    while isinstance(event := reported.get(timeout=WAIT_S), Progress):
         pass
-    assert isinstance(event, ev.Loaded)
+    assert isinstance(event, Deployed)
     much.is_much, much.dtype = is_much, dtype
     failed = fired(worker, reported, 0, some(1))
     assert isinstance(failed, ev.FiringFailed)

@@ -36,7 +36,7 @@ def firing(rehearsed_s: float = REHEARSED_S) -> LoneCore:
 
 
 def waits(agent: LoneCore, seconds: float) -> list[act.Action]:
-    """What it wants in this time, in which its launcher goes on pinging."""
+    """What it wants in this time, in which its launcher continues pinging."""
     actions: list[act.Action] = []
     until_s = agent.now_s + seconds
     while (due_s := agent.core.deadline_s) is not None and due_s <= until_s:

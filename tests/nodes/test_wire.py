@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 import time
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -19,8 +18,7 @@ from nodes.net.sockets import SHARED_BELOW_BYTES, AddressError, Dialler, SocketO
 from nodes.net.waiter import BATCH, STREAK, Readable, Waiter
 from nodes.net.wire import Wire
 from nodes.protocol.messages import Attach, Credit, Ping, TensorHeader
-
-pytestmark = pytest.mark.alone
+from nodes.protocol.payload import as_array
 
 WAIT_S = 10.0
 LONG_MS = 100_000
@@ -32,19 +30,17 @@ def wires():
     """Makes wires; they are closed after the test."""
     made: list[Wire] = []
 
-    def make(*arguments: str | None) -> Wire:
-        made.append(Wire(*arguments))
+    def make(control: str | None = None, data: str | None = None) -> Wire:
+        made.append(Wire())
+        if control is not None:
+            made[-1].listen_control(control)
+        if data is not None:
+            made[-1].listen_data(data)
         return made[-1]
 
     yield make
     for wire in made:
         wire.close()
-
-
-@pytest.fixture
-def stack():
-    with ExitStack() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -76,6 +72,34 @@ def test_tensors_arrive_whole_and_large_ones_without_a_copy(pair, elements):
     assert event.payload_bytes == 4 * elements
     assert isinstance(event.payload, bytes if 4 * elements <= SHARED_BELOW_BYTES else memoryview)
     np.testing.assert_array_equal(np.frombuffer(event.payload, np.float32), array)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc"])
+def test_tensors_of_any_dtype_and_shape_arrive_and_may_be_kept(wires, tmp_path, scheme):
+    here, there = wires(), wires()
+    address = {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/port"}[scheme]
+    there.dial("here", here.listen_data(address))
+    arrays = [
+        np.array(3.5, np.float32),
+        np.array([True, False, True]),
+        np.arange(7, dtype=np.float16),
+        np.arange(5, dtype=np.uint8),
+        np.arange(6, dtype=np.int64).reshape(1, 2, 3),
+        np.zeros((2, 0, 3), np.float32),
+        np.random.default_rng(1).random((3, 256, 256)),
+        np.arange(1 << 18, dtype=np.float16),
+        *(np.full(1 << 17, number) for number in range(4)),
+    ]
+    for number, array in enumerate(arrays):
+        header = TensorHeader(1, 0, number, array.dtype.name, array.shape)
+        there.send("here", header, array.data)
+    events = []
+    while len(events) < len(arrays):
+        events += here.wait(WAIT_S)
+    for array, event in zip(arrays, events, strict=True):
+        got = as_array(event.payload, event.message.dtype, event.message.shape)
+        assert (got.dtype, got.shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(got, array)
 
 
 def test_a_peer_that_hangs_up_is_noticed(pair):
@@ -274,7 +298,7 @@ def test_a_watched_descriptor_is_reported(wires):
 
 
 @pytest.mark.parametrize("address", ["tcp://nowhere", "carrier-pigeon://x", ""])
-def test_what_is_no_address_is_told(wires, address):
+def test_what_is_no_address_is_reported(wires, address):
     wire = wires()
     with pytest.raises(AddressError, match="cannot be dialled"):
         wire.dial("node", address)

@@ -1,4 +1,4 @@
-"""The executor thread: order, errors, what it holds and when it lets go; an engine of its own."""
+"""The executor thread: order, errors, what it holds and when it lets go; its own engine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from nodes.protocol.messages import (
     HOST,
     BlobInfo,
     ChannelSpec,
+    Deployed,
     Deployment,
     EngineChoice,
     EngineOption,
     PeerSpec,
     PhaseSpec,
+    Progress,
 )
 
 WAIT_S = 10.0
@@ -146,7 +148,7 @@ def worker(engine):
 
 def loaded(worker: Worker, deployment=DEPLOYMENT, graphs=GRAPHS) -> ev.Event:
     worker.load(deployment, graphs)
-    while isinstance(event := worker.reported(), ev.LoadProgress):
+    while isinstance(event := worker.reported(), Progress):
         pass
     return event
 
@@ -161,7 +163,7 @@ def numbers(payload) -> set[float]:
 
 def test_loads_and_warms_up_every_phase(worker, engine):
     event = loaded(worker)
-    assert isinstance(event, ev.Loaded)
+    assert isinstance(event, Deployed)
     assert len(event.phase_s) == 3
     runs = {subnet.runs for subnet in engine.loaded}
     assert len(runs) == 1
@@ -179,7 +181,7 @@ def test_an_engine_gets_no_more_threads_than_there_are_processors(
         return Rehearsal(loopback, threads, others)
 
     monkeypatch.setattr("nodes.execution.loading.Rehearsal", rehearsal)
-    assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)
+    assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), Deployed)
     assert engine.threads == given
     assert rehearsed == [given]
 
@@ -228,7 +230,7 @@ def encoded_as(encoding: str) -> Deployment:
 
 
 def test_decodes_what_comes_and_encodes_what_leaves(worker):
-    assert isinstance(loaded(worker, encoded_as("fp16")), ev.Loaded)
+    assert isinstance(loaded(worker, encoded_as("fp16")), Deployed)
     worker.fire(Fire(1, 0, 0, {"x": np.full(SHAPE, 0.5, np.float16).tobytes()}))
     ended = worker.reported()
     assert not ended.outputs, "nobody reads it raw, so nothing holds it"
@@ -264,7 +266,7 @@ def test_keeps_a_local_tensor_until_its_last_reader_has_run(worker):
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(np.nan, "ValueError: not a number"), (-1.0, "came out as float64[2, 3]")],
+    [(np.nan, "ValueError: not a number"), (-1.0, "was computed as float64[2, 3]")],
 )
 def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
     loaded(worker)
@@ -291,7 +293,7 @@ def test_an_engine_that_fails_to_close_a_subnet_does_not_end_the_thread(worker, 
         assert isinstance(worker.reported(), ev.Unloaded)
 
 
-def test_memory_that_only_loading_needed_is_given_back_before_it_is_told(worker, monkeypatch):
+def test_memory_that_only_loading_needed_is_given_back_before_it_is_reported(worker, monkeypatch):
     given_back: SimpleQueue[int] = SimpleQueue()
     monkeypatch.setattr("nodes.execution.worker.give_back_free_memory", lambda: given_back.put(1))
     loaded(worker)
@@ -350,13 +352,13 @@ def broken_from_the_start(subnet: AddOne) -> AddOne:
     return subnet
 
 
-def test_a_phase_that_cannot_be_loaded_is_told_and_can_be_unloaded(worker, engine):
+def test_a_phase_that_cannot_be_loaded_is_reported_and_can_be_unloaded(worker, engine):
     failed = loaded(worker, graphs=(GRAPHS[0], Path("broken"), GRAPHS[2]))
     assert failed == ev.LoadFailed(1, "broken: no such operator")
     worker.unload(1)
     assert worker.reported() == ev.Unloaded(1)
     assert all(subnet.closed for subnet in engine.loaded)
-    assert isinstance(loaded(worker), ev.Loaded)
+    assert isinstance(loaded(worker), Deployed)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_a_phase_that_cannot_be_loaded_is_told_and_can_be_unloaded(worker, engin
         ((Path("x-v"), *GRAPHS[1:]), "no output 'y'"),
     ],
 )
-def test_a_subnet_that_is_not_the_planned_one_is_told(worker, graphs, told, engine):
+def test_a_subnet_that_is_not_the_planned_one_is_reported(worker, graphs, told, engine):
     failed = loaded(worker, graphs=graphs)
     assert isinstance(failed, ev.LoadFailed)
     assert told in failed.reason
@@ -404,11 +406,11 @@ def test_unloading_interrupts_a_rehearsal_between_two_phases(worker, engine):
     assert engine.running.wait(WAIT_S)
     worker.unload(1)
     engine.may_run.set()
-    while isinstance(event := worker.reported(), ev.LoadProgress):
+    while isinstance(event := worker.reported(), Progress):
         pass
     assert event == ev.Unloaded(1)
     assert [subnet.runs for subnet in engine.loaded] == [1, 0, 0]
-    assert isinstance(loaded(worker), ev.Loaded)
+    assert isinstance(loaded(worker), Deployed)
 
 
 class TwoEngines:
@@ -429,7 +431,7 @@ def test_a_deployment_is_loaded_by_the_engine_that_it_names(engine) -> None:
     engines.may_open.set()
     worker = Worker(engine, reported.put, engines=engines)
     worker.reported = lambda: reported.get(timeout=WAIT_S)
-    assert isinstance(loaded(worker), ev.Loaded)
+    assert isinstance(loaded(worker), Deployed)
     assert not engine.loaded
     assert len(engines.other.loaded) == 3
     assert engines.other.options == LoadOptions(1, "fp16", {"beads": "3"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -144,3 +145,19 @@ class StrategyContract:
         network = self.chain(1, 1)
         with pytest.raises(PartitionError, match="'ghost'"):
             self.strategy.solve(self.problem(network, equal(2), {"l0": "ghost"}))
+
+
+class ContiguousContract(StrategyContract):
+    """What every strategy must do that gives each device one run of layers at most."""
+
+    def test_pins_that_interleave_are_refused(self) -> None:
+        pins = {"l0": "d0", "l1": "d1", "l2": "d0"}
+        with pytest.raises(PartitionError, match="no contiguous cut respects these pins: 'l0'"):
+            self.strategy.solve(Problem(networks.chain(1, 1, 1), equal(2), pins))
+
+    def test_an_overfull_cut_is_admitted(self) -> None:
+        network = networks.chain(1, 1, weights=[10**8, 10**8])
+        solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
+        assert re.search(
+            "(no contiguous cut|no cut by depth|none) was found to fit", solution.explanation
+        )

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.rewrite.rewrites import Copies, original_name
@@ -138,7 +138,6 @@ def test_the_papers_ratio_counts_the_fixed_part_of_the_whole_batch() -> None:
 
 
 @given(st.lists(st.floats(0.1, 5), min_size=1, max_size=4), st.integers(0, 40))
-@settings(deadline=None)
 def test_without_fixed_parts_the_ratio_is_that_of_speeds(seconds: list[float], frames: int) -> None:
     devices = [LinearTime(0.0, frame_s) for frame_s in seconds]
     dealt = deal_by_ratio(devices, frames)
@@ -167,7 +166,6 @@ times = st.builds(LinearTime, st.floats(0, 5), st.floats(0.1, 5))
 
 
 @given(st.lists(times, min_size=1, max_size=3), st.integers(0, 6))
-@settings(deadline=None)
 def test_no_other_deal_is_done_sooner(devices: list[LinearTime], frames: int) -> None:
     def done(dealt: tuple[int, ...]) -> float:
         return max(d.seconds(count) for d, count in zip(devices, dealt, strict=True))
@@ -179,7 +177,6 @@ def test_no_other_deal_is_done_sooner(devices: list[LinearTime], frames: int) ->
 
 
 @given(times)
-@settings(deadline=None)
 def test_two_batches_determine_the_line(device: LinearTime) -> None:
     found = fit((8, device.seconds(8)), (2, device.seconds(2)))
     assert found.fixed_s == pytest.approx(device.fixed_s, abs=1e-9)

@@ -90,7 +90,7 @@ def fits(given: Problem, frames: Mapping[str, int]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_no_other_deal_that_fits_is_faster(data: st.DataObject) -> None:
     speeds = {name: data.draw(st.sampled_from([1.0, 1.5, 2.0, 3.0, 4.0, 10.0])) for name in NAMES}
@@ -119,7 +119,7 @@ def test_measured_batches_decide_and_not_what_devices_are_said_to_be() -> None:
     assert "of 4 frames 1 to a, 3 to b, by measured batches" in solution.explanation
 
 
-def test_estimates_are_told_as_that() -> None:
+def test_estimates_are_reported_as_that() -> None:
     given = replace(problem({"a": 1.0, "b": 1.0}), copies={})
     assert "by estimates, not measured batches" in BatchSplit().solve(given).explanation
 

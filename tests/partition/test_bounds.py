@@ -27,7 +27,7 @@ from tests.partition.strategy_contract import equal
     st.integers(0, 2),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_assignment_is_below_the_bound(
     network: Network,
     devices: tuple[Device, ...],

@@ -81,7 +81,7 @@ def busy_by_coefficients(case: Counted, device: Device) -> float:
 
 @st.composite
 def cut_chains(draw: st.DrawFn) -> Counted:
-    """A chain in runs of layers, each on a device of its own, to which all layers are pinned.
+    """A chain in runs of layers, each on its own device, to which all layers are pinned.
 
     Only links that cost next to nothing join devices of one machine, because stages count all that
     a device sends as if it left its machine.
@@ -103,7 +103,7 @@ def cut_chains(draw: st.DrawFn) -> Counted:
 
 
 @given(st.one_of(cut_chains(), partitioned().map(lambda case: counted(*case))))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_all_forms_count_what_the_plan_counts(case: Counted) -> None:
     problem, plan = case.problem, case.plan
     costs = problem.costs.evaluate(case.numbers[None])

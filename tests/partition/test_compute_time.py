@@ -41,7 +41,7 @@ def test_not_so_if_the_convolutions_own_result_is_read_as_well() -> None:
     assert not fused_layers(replace(network, outputs=("t1", "t2")))
 
 
-def test_nor_behind_other_operators() -> None:
+def test_nor_after_other_operators() -> None:
     assert not fused_layers(_with_operators(chain(0, 0), "MaxPool", "Relu"))
 
 

@@ -22,7 +22,7 @@ Partitioned = tuple[Network, tuple[Device, ...], Mapping[str, str]]
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_population_and_plan_agree_on_what_follows_from_the_assignment(case: Partitioned) -> None:
     network, devices, assignment = case
     plan, costs = priced(network, devices, assignment)
@@ -39,7 +39,7 @@ def test_population_and_plan_agree_on_what_follows_from_the_assignment(case: Par
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_what_depends_on_phases_is_never_more_than_estimated(case: Partitioned) -> None:
     network, devices, assignment = case
     plan, costs = priced(network, devices, assignment)
@@ -58,7 +58,7 @@ def test_what_depends_on_phases_is_never_more_than_estimated(case: Partitioned) 
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_no_plan_has_a_frame_in_fewer_periods_than_estimated(case: Partitioned) -> None:
     network, devices, assignment = case
     read = {name for layer in network.layers for name in layer.inputs}
@@ -79,7 +79,7 @@ def test_a_contiguous_plan_takes_exactly_the_periods_estimated() -> None:
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_row_costs_the_same_among_others(case: Partitioned) -> None:
     network, devices, assignment = case
     problem = Problem(network, devices)

@@ -22,7 +22,7 @@ def test_a_sum_is_as_deep_as_the_longer_branch() -> None:
 
 
 @given(networks())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_every_tensor_leads_deeper_and_the_order_keeps_every_layer(network: Network) -> None:
     depths = layer_depths(network)
     depth = {layer.name: int(depths[n]) for n, layer in enumerate(network.layers)}

@@ -47,7 +47,7 @@ def measured_problems(draw: st.DrawFn) -> Problem:
 
 
 @given(measured_problems(), st.booleans())
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_the_optimum_is_that_of_all_assignments_whatever_was_measured(
     problem: Problem, contiguous: bool
 ) -> None:

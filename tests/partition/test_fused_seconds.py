@@ -80,7 +80,7 @@ def test_layers_alone_tell_how_they_compare_and_a_fused_subnet_how_long_they_tak
     assert 5 < found[2] / SECONDS[2] / others[0] < 10
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.floats(0.2, 5), min_size=6, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4),

@@ -31,7 +31,7 @@ def problem(layer_w: LayerWatts) -> Problem:
 
 
 @given(st.lists(st.booleans(), min_size=len(LAYERS), max_size=len(LAYERS)), st.floats(1.0, 30.0))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_a_second_of_a_layer_takes_its_own_watts_in_search_and_plan_alike(
     on_b: list[bool], watts: float
 ) -> None:

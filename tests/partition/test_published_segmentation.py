@@ -6,38 +6,41 @@ import numpy as np
 import pytest
 
 import cnn
-from benchmarks.papers.segmentation import (
-    MIB,
-    MODELS,
-    TABLE_4,
-    TABLES_5_AND_7,
-    at_8_bits,
-    pipeline,
-    synthetic,
-)
+from benchmarks.papers.rows import COMPUTED
+from benchmarks.papers.segmentation import MIB, MODELS, at_8_bits, pipeline, synthetic
+from benchmarks.papers.segments import PUBLISHED, segments_of
 from cnn.network import Network
 from partition.strategies.contiguous.segm import layer_depths
 
+KERAS = [name for name in PUBLISHED["table_5"] if (MODELS / f"{name}.onnx").exists()]
+
+
+def agrees(filters: int) -> bool:
+    """Whether sizes are those of Tables 4 and 6, and the split is 2-1-1-1."""
+    found = synthetic(filters)
+    assert found["profiled"] == found["balanced"]
+    assert found["balanced"].layers == (2, 1, 1, 1)
+    tables = (("table_4", "count"), ("table_6", "balanced"))
+    return all(segments_of(filters, table, by).kind == COMPUTED for table, by in tables)
+
 
 def test_five_convolutions_of_482_filters_are_split_two_one_one_one() -> None:
-    row = synthetic(482)
-    assert row.layers == (2, 1, 1, 1)
-    assert row.balanced == row.profiled
-    assert max(row.balanced) < max(row.count) / 1.9
-    assert row.agrees
+    found = synthetic(482)
+    assert max(found["balanced"].device_mib) < max(found["count"].device_mib) / 1.9
+    assert agrees(482)
 
 
 def test_the_second_layer_of_the_last_segment_stays_with_the_host_from_602_filters_on() -> None:
-    row = synthetic(602)
-    assert row.count_host == row.count[3]
-    assert row.balanced_host == 0
-    assert row.agrees
+    found = synthetic(602)
+    assert found["count"].host_mib == found["count"].device_mib[3]
+    assert found["balanced"].host_mib == 0
+    assert agrees(602)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filters", sorted(set(TABLE_4) - {482, 602}))
+@pytest.mark.parametrize("filters", sorted(set(PUBLISHED["table_4"]) - {482, 602}))
 def test_sizes_are_those_of_tables_4_and_6(filters: int) -> None:
-    assert synthetic(filters).agrees
+    assert agrees(filters)
 
 
 def optimum_by_depth(network: Network, devices: int) -> int:
@@ -58,13 +61,13 @@ def optimum_by_depth(network: Network, devices: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES_5_AND_7)
+@pytest.mark.parametrize("name", KERAS)
 def test_no_keras_network_needs_host_memory_and_its_cut_is_optimal(name: str) -> None:
-    devices, alone_ms, paper_ms = TABLES_5_AND_7[name]
+    devices, _, _, alone_ms, _ = PUBLISHED["table_5"][name]
     network = at_8_bits(cnn.read(str(MODELS / f"{name}.onnx")).network)
     found = pipeline(network, devices, alone_ms)
     heaviest = max(found.balanced)
     assert heaviest == optimum_by_depth(network, devices) / MIB <= 8.0
     assert found.balanced_host == 0
     assert max(found.count) >= heaviest
-    assert found.balanced_speedup == pytest.approx(alone_ms / paper_ms, rel=0.25)
+    assert found.balanced_speedup == pytest.approx(alone_ms / PUBLISHED["table_7"][name], rel=0.25)

@@ -39,7 +39,7 @@ def test_what_a_halo_computes_twice_is_counted_twice() -> None:
     assert rewritten.layer_s.sum() == pytest.approx(2 * 15 / 28 + 1)
 
 
-def test_estimates_are_made_anew() -> None:
+def test_estimates_are_made_again() -> None:
     model = residual_model(1)
     problem = Problem(model.network, equal(2), model=model)
     assert apply_rewrites(problem, model, [Slices("l0", (4, 12))]).layer_s is None

@@ -34,7 +34,7 @@ def every_cut(problem: Problem) -> np.ndarray:
 
 
 @given(st.lists(st.sampled_from((1, 2, 8, 64)), min_size=1, max_size=6), device_sets(3))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_no_cut_of_a_chain_has_a_shorter_period(
     macs: list[int], devices: tuple[Device, ...]
 ) -> None:
@@ -47,7 +47,7 @@ def test_no_cut_of_a_chain_has_a_shorter_period(
 
 @pytest.mark.parametrize("objective", ["memory", "latency", "energy"])
 @given(st.lists(st.sampled_from((1, 8, 64, 200)), min_size=1, max_size=6), device_sets(3))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_no_cut_of_a_chain_is_better_by_any_objective(
     objective: Objective, macs: list[int], devices: tuple[Device, ...]
 ) -> None:
@@ -62,7 +62,7 @@ def test_no_cut_of_a_chain_is_better_by_any_objective(
 
 
 @given(networks(6), device_sets(3), st.booleans())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_the_best_value_is_that_of_the_best_cut(
     network: Network, devices: tuple[Device, ...], total: bool
 ) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from cnn.network import Network
 from partition.devices import Device
-from partition.errors import PartitionError
 from partition.planner import plan_solution
 from partition.strategies.balancing import balanced_split
 from partition.strategies.base import Problem, Solution, Strategy
@@ -26,9 +25,7 @@ from partition.strategies.contiguous.segm import (
 )
 from partition.strategies.contiguous.segments import segments
 from tests.partition.networks import chain, networks, residual
-from tests.partition.strategy_contract import MB, StrategyContract, equal
-
-INTERLEAVED = {"l0": "d0", "l1": "d1", "l2": "d0"}
+from tests.partition.strategy_contract import ContiguousContract, equal
 
 
 def counts(solution: Solution, devices: tuple[Device, ...]) -> list[int]:
@@ -36,7 +33,7 @@ def counts(solution: Solution, devices: tuple[Device, ...]) -> list[int]:
     return [given.count(device.name) for device in devices]
 
 
-class TestSequentialCount(StrategyContract):
+class TestSequentialCount(ContiguousContract):
     strategy = SequentialCount()
 
     def test_five_layers_in_four_segments_are_one_one_one_two(self) -> None:
@@ -57,23 +54,14 @@ class TestSequentialCount(StrategyContract):
         assert counts(solution, equal(2)) == [5, 1]
         assert "as nearly as pins" in solution.explanation
 
-    def test_pins_that_interleave_are_refused(self) -> None:
-        with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
-            self.strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
-
-    def test_an_overfull_cut_is_admitted(self) -> None:
-        network = chain(1, 1, weights=[10**8, 10**8])
-        solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
-        assert "no contiguous cut was found to fit" in solution.explanation
-
 
 @pytest.mark.parametrize("strategy", [SequentialCount(), SequentialBalanced()])
-def test_an_objective_that_plays_no_part_is_told(strategy: Strategy) -> None:
+def test_an_objective_that_plays_no_part_is_reported(strategy: Strategy) -> None:
     problem = Problem(residual(2), equal(2), objective="energy")
     assert "(energy plays no part)" in strategy.solve(problem).explanation
 
 
-class TestSequentialProfiled(StrategyContract):
+class TestSequentialProfiled(ContiguousContract):
     strategy = SequentialProfiled()
 
     def test_it_finds_what_trying_everything_by_hand_finds(self) -> None:
@@ -119,13 +107,14 @@ class TestSequentialProfiled(StrategyContract):
         devices = tuple(Device(f"d{i}", macs_per_s=1e9 * (1 + i)) for i in range(20))
         assert "dynamic" in self.strategy.solve(Problem(chain(*[1] * 25), devices)).explanation
 
-    def test_pins_that_interleave_are_refused(self) -> None:
-        for strategy in (self.strategy, SequentialProfiled(affordable=0)):
-            with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
-                strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
+
+class TestSequentialProfiledInHaste(ContiguousContract):
+    """With a dynamic program from the first cut on."""
+
+    strategy = SequentialProfiled(affordable=0)
 
 
-class TestSequentialBalanced(StrategyContract):
+class TestSequentialBalanced(ContiguousContract):
     strategy = SequentialBalanced()
 
     def test_the_small_first_layer_joins_the_second(self) -> None:
@@ -135,7 +124,7 @@ class TestSequentialBalanced(StrategyContract):
         assert "by Algorithm 1" in solution.explanation
 
     @given(networks())
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     def test_no_cut_by_depth_has_a_lighter_heaviest_segment(self, network: Network) -> None:
         shared = {w for layer in network.layers for w in layer.weights}
         layers = [replace(layer, weights=(f"own {layer.name}",)) for layer in network.layers]
@@ -169,31 +158,12 @@ class TestSequentialBalanced(StrategyContract):
         assert counts(self.strategy.solve(Problem(network, room)), room) == [3, 3]
         tight = tuple(replace(device, cache_bytes=12700) for device in room)
         solution = self.strategy.solve(Problem(network, tight))
-        assert "moves of cuts" in solution.explanation
-
-    def test_a_reported_need_moves_the_cut(self) -> None:
-        network = chain(*[1] * 6, weights=[1000] * 6)
-
-        def report(device: Device, layers: tuple[str, ...]) -> int:
-            return max(len(layers) - 2, 0) if device.name == "d0" else 0
-
-        solution = SequentialBalanced(report).solve(Problem(network, equal(2)))
-        assert counts(solution, equal(2)) == [2, 4]
-        assert "1 moves of cuts" in solution.explanation
+        assert "cuts that moved" in solution.explanation
 
     def test_unequal_room_is_filled_in_proportion(self) -> None:
         network = chain(*[1] * 8, weights=[1000] * 8)
         devices = (Device("a", cache_bytes=3000), Device("b", cache_bytes=1000))
         assert counts(self.strategy.solve(Problem(network, devices)), devices) == [6, 2]
-
-    def test_pins_that_interleave_are_refused(self) -> None:
-        with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
-            self.strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
-
-    def test_an_overfull_cut_is_admitted(self) -> None:
-        network = chain(1, 1, weights=[10**8, 10**8])
-        solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
-        assert "no cut by depth was found to fit" in solution.explanation
 
     def test_its_plan_holds_what_the_binary_search_promised(self) -> None:
         problem = Problem(residual(8), equal(4))

@@ -134,7 +134,7 @@ def test_a_free_wire_does_not_delay_the_layers() -> None:
     assert beside.period_s == pytest.approx(1.0, rel=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(partitioned(), st.sampled_from(["pipelined", "strict"]))
 def test_every_frame_that_goes_in_comes_out_in_order(given_, order: str) -> None:
     network, devices, assignment = given_
@@ -174,7 +174,7 @@ def test_costs_that_were_not_measured_are_those_of_the_device() -> None:
     assert known.of(HOST) == ThreadCosts.measured(3e-4)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(1, 40), st.sampled_from(["ab", "aab", "abab"]))
 def test_slow_boards_that_nobody_measured_take_as_many_times_as_long(
     factor: int, assignment: str

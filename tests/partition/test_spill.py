@@ -84,7 +84,7 @@ Partitioned = tuple[Network, tuple[Device, ...], Mapping[str, str]]
 
 
 @given(partitioned(), st.sampled_from((0, 300, 5000, 40000)))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_plans_and_populations_are_priced_alike(case: Partitioned, room: int) -> None:
     network, devices, assignment = case
     devices = tuple(
@@ -110,7 +110,7 @@ def test_plans_and_populations_are_priced_alike(case: Partitioned, room: int) ->
 
 
 @given(st.lists(st.sampled_from((0, 100, 4096, 10_000)), min_size=3, max_size=6), st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_segments_fetch_what_the_cost_model_says(weights: list[int], data: st.DataObject) -> None:
     network = chain(*[1] * len(weights), weights=weights)
     cut = data.draw(st.integers(1, len(weights) - 1))

@@ -115,7 +115,7 @@ class TestKStage(StrategyContract):
         assert len(used) >= 5
         assert {"d13", "d12", "d11"} <= used
 
-    def test_it_goes_on_until_memory_suffices(self) -> None:
+    def test_it_continues_until_memory_suffices(self) -> None:
         network = chain(*[1] * 6, weights=[4_000_000] * 6)
         solution = self.strategy.solve(Problem(network, equal(6, 100 * 10**6)))
         assert "nothing was found to fit" not in solution.explanation

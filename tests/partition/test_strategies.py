@@ -13,7 +13,7 @@ from partition.strategies.base import Problem
 from partition.strategies.contiguous.sequential import Sequential, contiguous_cut
 from partition.strategies.manual import Manual
 from tests.partition.networks import chain, residual
-from tests.partition.strategy_contract import StrategyContract, equal
+from tests.partition.strategy_contract import ContiguousContract, StrategyContract, equal
 
 
 class TestManual(StrategyContract):
@@ -29,7 +29,7 @@ class TestManual(StrategyContract):
             self.strategy.solve(Problem(chain(1, 1, 1, 1, 1), equal(2), {"l0": "d0"}))
 
 
-class TestSequential(StrategyContract):
+class TestSequential(ContiguousContract):
     strategy = Sequential()
 
     def test_every_device_gets_a_run_of_layers(self) -> None:
@@ -37,15 +37,3 @@ class TestSequential(StrategyContract):
         changes = (numbers[1:] != numbers[:-1]).sum()
         assert fits
         assert changes == len(set(numbers.tolist())) - 1 == 3
-
-    def test_pins_that_interleave_are_refused(self) -> None:
-        pins = {"l0": "d0", "l1": "d1", "l2": "d0"}
-        with pytest.raises(PartitionError, match="no contiguous cut respects these pins: 'l0'"):
-            self.strategy.solve(Problem(chain(1, 1, 1), equal(2), pins))
-
-    def test_an_overfull_cut_is_admitted(self) -> None:
-        network = chain(1, 1, weights=[10**8, 1])
-        _, fits = contiguous_cut(Problem(network, equal(2, 100 * 10**6)))
-        solution = self.strategy.solve(Problem(network, equal(2, 100 * 10**6)))
-        assert not fits
-        assert "no contiguous cut was found to fit" in solution.explanation

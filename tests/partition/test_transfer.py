@@ -10,7 +10,7 @@ from partition.errors import PartitionError
 from partition.pricing.linear_models import fit_transfer
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.floats(0, 1e-3),
     st.floats(1e-11, 1e-6),

@@ -83,7 +83,7 @@ def test_a_sum_of_two_branches_is_in_one_unit_only(tmp_path: Path) -> None:
 
 
 @given(small_models())
-@settings(max_examples=12, deadline=None, database=None)
+@settings(max_examples=12)
 def test_every_layer_is_in_one_unit_in_topological_order(proto: onnx.ModelProto) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = cnn.read(save(proto, Path(folder)))

@@ -22,7 +22,7 @@ from partition.planner import make_plan, plan_solution
 from partition.prediction.simulation import predict
 from partition.prediction.timing import with_measured_phases
 from partition.strategies.base import Problem
-from partition.wire import COSTS, LOSSLESS_DEVIATION, Wire, WireChoice, encoded_bytes
+from partition.wire import COSTS, LOSSLESS_DEVIATION, Wire, WirePolicy, encoded_bytes
 from tests.partition.networks import chain, partitioned
 
 MODELS = Path(__file__).parents[1] / "fixtures" / "models"
@@ -46,7 +46,7 @@ def device(name: str, link_bytes_per_s: float = SLOW, **changes: float) -> Devic
 
 
 def plan(
-    wire: WireChoice,
+    wire: WirePolicy,
     links: Mapping[str, float] = {"a": SLOW, "b": SLOW, "c": SLOW},
     elements: int = 100_000,
     **changes: float,
@@ -72,8 +72,8 @@ def encodings_of(planned: Plan) -> list[str]:
     ]
 
 
-def auto(tolerance: float = LOSSLESS_DEVIATION) -> WireChoice:
-    return WireChoice("auto", tolerance=tolerance)
+def auto(tolerance: float = LOSSLESS_DEVIATION) -> WirePolicy:
+    return WirePolicy("auto", tolerance=tolerance)
 
 
 class TestSizes:
@@ -95,20 +95,20 @@ class TestSizes:
 
 class TestWhatTheUserWants:
     def test_without_a_word_everything_stays_raw(self) -> None:
-        assert encodings_of(plan(WireChoice())) == ["raw", "raw"]
+        assert encodings_of(plan(WirePolicy())) == ["raw", "raw"]
 
     @pytest.mark.parametrize("wire", ["fp16", "bf16", "int8", "lossless"])
     def test_a_definite_encoding_is_used_between_all_devices(self, wire: Wire) -> None:
-        planned = plan(WireChoice(wire), {"a": FAST, "b": FAST, "c": FAST})
+        planned = plan(WirePolicy(wire), {"a": FAST, "b": FAST, "c": FAST})
         assert encodings_of(planned) == [wire, wire]
 
     def test_frames_and_results_stay_raw(self) -> None:
-        planned = plan(WireChoice("fp16"))
+        planned = plan(WirePolicy("fp16"))
         ends = [c for c in planned.channels if "@host" in (c.source_device, c.target_device)]
         assert [channel.encoding for channel in ends] == ["raw", "raw"]
 
     def test_a_device_may_have_its_own(self) -> None:
-        planned = plan(WireChoice("fp32", {"c": "int8"}))
+        planned = plan(WirePolicy("fp32", {"c": "int8"}))
         assert encodings_of(planned) == ["raw", "int8"]
 
     @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ class TestWhatTheUserWants:
     def test_of_two_ends_that_differ_the_shorter_definite_word_counts(
         self, one: Wire, other: Wire, both: Wire
     ) -> None:
-        choice = WireChoice("fp32", {"a": one, "b": other})
+        choice = WirePolicy("fp32", {"a": one, "b": other})
         assert choice.between("a", "b") == choice.between("b", "a") == both
 
     def test_a_tensor_that_would_not_get_shorter_stays_raw(self) -> None:
-        assert encodings_of(plan(WireChoice("int8"), elements=1)) == ["raw", "raw"]
+        assert encodings_of(plan(WirePolicy("int8"), elements=1)) == ["raw", "raw"]
 
 
 class TestCosts:
     def test_half_the_bytes_cross_a_link_in_half_the_time(self) -> None:
         links = {"a": FAST, "b": SLOW, "c": FAST}
-        raw, half = plan(WireChoice(), links), plan(WireChoice("fp16"), links)
+        raw, half = plan(WirePolicy(), links), plan(WirePolicy("fp16"), links)
         assert raw.period_s == pytest.approx(4.0)
         assert half.period_s == pytest.approx(2.0)
         assert half.bytes_per_frame == raw.bytes_per_frame - 2 * 200_000
@@ -143,7 +143,7 @@ class TestCosts:
         links = {"a": FAST, "b": FAST, "c": FAST}
         each = COSTS["fp16"]
         busy_s = 0.01 + (each.encode + each.decode) * 1e-6 * 400_000
-        slow = plan(WireChoice("fp16"), links, encode_s_per_byte=1e-6)
+        slow = plan(WirePolicy("fp16"), links, encode_s_per_byte=1e-6)
         assert slow.period_s == pytest.approx(busy_s)
         measured = with_measured_phases(slow, {phase.name: 0.02 for phase in slow.phases})
         assert measured.period_s == pytest.approx(busy_s + 0.01)
@@ -151,46 +151,46 @@ class TestCosts:
 
     def test_the_simulated_run_has_the_shorter_messages_too(self) -> None:
         links = {"a": FAST, "b": SLOW, "c": FAST}
-        raw = predict(plan(WireChoice(), links), even=True).period_s
-        half = predict(plan(WireChoice("fp16"), links), even=True).period_s
+        raw = predict(plan(WirePolicy(), links), even=True).period_s
+        half = predict(plan(WirePolicy("fp16"), links), even=True).period_s
         assert half == pytest.approx(raw / 2, rel=0.01)
 
     @pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
     def test_frames_wait_encoded(self, wire: Wire) -> None:
-        planned = plan(WireChoice(wire))
+        planned = plan(WirePolicy(wire))
         between = [c for c in planned.channels if "b" in (c.source_device, c.target_device)]
         held = planned.memory["b"].channels_bytes
         assert held == sum(at_b(c) * c.wire_bytes for c in between)
 
     def test_room_is_kept_for_lossless_frames_that_do_not_get_shorter(self) -> None:
-        planned = plan(WireChoice("lossless"))
+        planned = plan(WirePolicy("lossless"))
         between = [c for c in planned.channels if "b" in (c.source_device, c.target_device)]
         held = planned.memory["b"].channels_bytes
         assert held == sum(at_b(c) * c.tensor.bytes for c in between)
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(partitioned(), st.sampled_from(["fp16", "int8", "lossless"]))
     def test_any_network_can_be_planned_with_any_encoding(self, drawn, wire) -> None:
         network, devices, assignment = drawn
         unbound = [replace(each, memory_bytes=None) for each in devices]
 
-        def planned(choice: WireChoice) -> Plan:
+        def planned(choice: WirePolicy) -> Plan:
             return make_plan(
                 network, "", unbound, assignment, strategy="", explanation="", wire=choice
             )
 
-        raw, encoded = planned(WireChoice()), planned(WireChoice(wire))
+        raw, encoded = planned(WirePolicy()), planned(WirePolicy(wire))
         assert encoded.bytes_per_frame <= raw.bytes_per_frame
         assert [p.layers for p in encoded.phases] == [p.layers for p in raw.phases]
         chosen = planned(auto(1.0))
         assert chosen.period_s <= raw.period_s * (1 + 1e-9)
 
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(partitioned(), st.sampled_from(["fp32", "fp16", "int8", "lossless"]))
     def test_searches_count_the_bytes_that_the_plan_sends(self, drawn, wire) -> None:
         network, devices, assignment = drawn
         unbound = tuple(replace(each, memory_bytes=None) for each in devices)
-        problem = Problem(network, unbound, wire=WireChoice(wire))
+        problem = Problem(network, unbound, wire=WirePolicy(wire))
         planned = make_plan(
             network, "", unbound, assignment, strategy="", explanation="", wire=problem.wire
         )
@@ -198,7 +198,7 @@ class TestCosts:
         assert found.wire_bytes[0] == planned.bytes_per_frame
 
 
-def best_rate(link_bytes_per_s: float, macs_per_s: float, wire: WireChoice) -> float:
+def best_rate(link_bytes_per_s: float, macs_per_s: float, wire: WirePolicy) -> float:
     """Frames per second of ResNet50 cut for four devices, as predicted."""
     network = read(str(MODELS / "ResNet50.onnx")).network
     devices = tuple(
@@ -214,7 +214,7 @@ def test_resnet50_gets_more_frames_over_slow_links_and_loses_nothing(
     mbit_per_s: float, macs_per_s: float, gain: float
 ) -> None:
     rate = mbit_per_s * 1e6 / 8
-    raw = best_rate(rate, macs_per_s, WireChoice())
+    raw = best_rate(rate, macs_per_s, WirePolicy())
     lossless = best_rate(rate, macs_per_s, auto())
     assert lossless > gain * raw
     assert best_rate(rate, macs_per_s, auto(0.05)) > 1.03 * lossless

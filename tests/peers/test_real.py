@@ -1,19 +1,22 @@
-"""Everybody computes the digits network, in parts, on boards that are plain processes."""
+"""Everybody computes the digits network, in parts, on emulated boards."""
 
 import os
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.lab import DeviceConfig, Lab, LabConfig
-from benchmarks.lab.traces import base_name
-from benchmarks.peers.compare import compare
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.peers.compare import Found, compare
 from benchmarks.peers.others import torch_version
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 TORCH = os.environ.get("TORCH_PYTHON", "")
-CHOSEN = Namespace(torch_python=TORCH, microbatches=2, hwm=1, repetitions=1, seconds=0.0)
+CONFIG = LabConfig(
+    name=f"p{os.getpid() % 10**7}",
+    defaults=BoardConfig(cpu=0.5),
+    devices=(DeviceConfig(count=2),),
+    cluster={"model": str(DIGITS), "strategy": "sequential"},
+)
 
 
 def children() -> set[str]:
@@ -22,18 +25,14 @@ def children() -> set[str]:
     return {child for path in found for child in path.read_text().split()}
 
 
-def compared(tmp_path: Path, with_torch: bool):
-    config = LabConfig(
-        name="peerst",
-        devices=(DeviceConfig(count=2),),
-        cluster={"model": str(DIGITS), "strategy": "sequential"},
-    )
+def compared(torch: str | None) -> Found:
+    missing = machine.look(CONFIG).missing
+    if missing:
+        pytest.skip(f"boards cannot be emulated here: {'; '.join(missing)}")
     before = children()
-    with Lab(config, plain=True, base=tmp_path / base_name()) as lab:
-        found = compare(lab, CHOSEN, with_torch)
+    with Lab(CONFIG) as lab:
+        found = compare(lab, 1, 0.0, torch)
         left = children() - before
-    assert found.missing == ("it was asked for plain processes",)
-    assert not found.emulated
     assert not left  # the laboratory's agents are nobody's children
     for turns in found.turns.values():
         assert len(turns) == 1
@@ -43,17 +42,17 @@ def compared(tmp_path: Path, with_torch: bool):
 
 
 @pytest.mark.slow
-def test_ours_a_script_and_one_onnx_runtime_compute_the_same(tmp_path):
-    found = compared(tmp_path, with_torch=False)
-    assert list(found.turns) == ["csdf-edge", "pyzmq script", "one ONNX Runtime"]
-    assert {len(turns[0].memory) for turns in found.turns.values()} == {2, 1}
+@pytest.mark.namespaces
+def test_ours_a_script_and_one_onnx_runtime_compute_the_same() -> None:
+    assert list(compared(None).turns) == ["csdf-edge", "pyzmq script", "one ONNX Runtime"]
 
 
 @pytest.mark.slow
+@pytest.mark.namespaces
 @pytest.mark.skipif(not TORCH, reason="TORCH_PYTHON names no Python that has torch")
-def test_torch_computes_the_same(tmp_path):
-    assert "torch pipelining" in compared(tmp_path, with_torch=True).turns
+def test_torch_computes_the_same() -> None:
+    assert "torch pipelining" in compared(TORCH).turns
 
 
-def test_a_python_without_torch_is_noticed():
+def test_a_python_without_torch_is_noticed() -> None:
     assert torch_version("no-such-python") is None

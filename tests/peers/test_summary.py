@@ -2,29 +2,20 @@
 
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.peers.compare import Found
-from benchmarks.peers.summary import figures, notes
-from benchmarks.peers.turns import Counting, Memory, Turn
+from benchmarks.peers.compare import figures
+from benchmarks.peers.turns import Counting, Turn
 
 TURN = Turn(
     rate=10.0,
     latency_s=0.5,
-    first_s=0.25,
-    cpu_s={"n0": 0.01, "n1": 0.02},
-    host_cpu_s=0.0,
-    memory={"n0": Memory(60_000_000, 20_000_000), "n1": Memory(80_000_000, 30_000_000)},
+    cpu_s=0.03,
+    peak_bytes=80_000_000,
+    anonymous_bytes=30_000_000,
     difference=0.0,
 )
-
-
-def found(**turns: tuple[Turn, ...]) -> Found:
-    plan = SimpleNamespace(phases=(), bytes_per_frame=0)
-    named = {name.replace("_", " "): some for name, some in turns.items()}
-    return Found(named, "ours", plan, True, (), {})  # type: ignore[arg-type]
 
 
 def rated(*rates: float) -> tuple[Turn, ...]:
@@ -32,38 +23,36 @@ def rated(*rates: float) -> tuple[Turn, ...]:
 
 
 def test_the_ratio_is_taken_round_by_round_against_the_best_median():
-    told = figures(found(ours=rated(9, 30), slow=rated(1, 50), fast=rated(10, 20)))
+    told = figures({"ours": rated(9, 30), "slow": rated(1, 50), "fast": rated(10, 20)})
     assert told[0].what.endswith("÷ that of slow, the best")  # medians 25.5 and 15
     assert (told[0].low, told[0].high) == (30 / 50, 9 / 1)
-    told = figures(found(ours=rated(9, 30, 9), slow=rated(1, 50, 1), fast=rated(10, 20, 10)))
+    told = figures({"ours": rated(9, 30, 9), "slow": rated(1, 50, 1), "fast": rated(10, 20, 10)})
     assert told[0].what.endswith("÷ that of fast, the best")
     assert (told[0].low, told[0].measured, told[0].high) == (0.9, 0.9, 1.5)
 
 
 @pytest.mark.parametrize(("rate", "holds"), [(9.9, False), (10.0, True), (11.0, True)])
 def test_no_fewer_frames_than_the_best(rate, holds):
-    assert figures(found(ours=rated(rate), other=rated(10.0)))[0].holds is holds
+    assert figures({"ours": rated(rate), "other": rated(10.0)})[0].holds is holds
 
 
 @pytest.mark.parametrize(("peak", "holds"), [(79, True), (80, True), (81, False)])
 def test_no_more_memory_than_the_best_on_the_board_that_needs_most(peak, holds):
-    ours = replace(TURN, memory={"n0": Memory(peak * 1_000_000, 1), "n1": Memory(1, 1)})
-    assert figures(found(ours=(ours,), other=(TURN,)))[1].holds is holds
+    ours = replace(TURN, peak_bytes=peak * 1_000_000)
+    assert figures({"ours": (ours,), "other": (TURN,)})[1].holds is holds
 
 
 def test_everybody_has_a_figure_and_ours_a_verdict():
-    told = {one.what: one for one in figures(found(ours=rated(9), other=rated(10)))}
+    told = {one.what: one for one in figures({"ours": rated(9), "other": rated(10)})}
     assert told["other: rate"].measured == 10
     assert told["ours: rate ÷ that of other, the best"].holds is False
-    assert "torch left out: no Python here has it." in notes(found(ours=rated(9)), None)
 
 
 def test_a_turn_counts_from_when_the_pipeline_is_full():
-    counting = Counting({"n0": os.getpid()}, [])
+    counting = Counting({"n0": os.getpid()})
     counting.full()
     counting.done()
     turn = counting.turn([0.0, 0.1, 1.0, 2.0, 3.0], [5.0, 5.1, 6.1, 7.1, 8.1], 1, 0.0)
     assert turn.rate == pytest.approx(1.0)
     assert turn.latency_s == pytest.approx(5.1)
-    assert turn.first_s == 5.0
-    assert turn.memory["n0"].peak_bytes > turn.memory["n0"].anonymous_bytes > 0
+    assert turn.peak_bytes > turn.anonymous_bytes > 0

@@ -7,7 +7,6 @@ import pytest
 from launcher.config.load import validated
 from launcher.config.serve import ServeConfig
 from launcher.config.source import parse_source
-from launcher.errors import BadInputError
 
 TOKEN = "a-token-of-some-length"
 
@@ -30,24 +29,3 @@ def test_the_file_may_leave_the_token_to_an_option_or_the_environment() -> None:
     text = "model: a.onnx\nnodes: [{name: a}]\nserve: {http: '0.0.0.0:8000'}\n"
     section = validated(parse_source(text, "cluster.yaml")).serve
     assert section.addresses == {"http": ("0.0.0.0", 8000)}
-
-
-@pytest.mark.parametrize(
-    ("token", "sentence"),
-    [
-        ("short", r": must have at least 16 characters"),
-        ("with a space in the middle", ""),
-        ("ünicode-is-no-header-1", ""),
-    ],
-)
-def test_a_token_is_long_and_fits_into_a_header(token: str, sentence: str) -> None:
-    text = f"model: a.onnx\nnodes: [{{name: a}}]\nserve: {{token: {token}}}\n"
-    with pytest.raises(BadInputError, match=r"line 3, serve\.token" + sentence):
-        validated(parse_source(text, "cluster.yaml"))
-
-
-@pytest.mark.parametrize("address", ["nowhere", "host:99999", "host:-1", ":8000", "http://host:80"])
-def test_what_is_no_address_is_refused_with_its_line(address: str) -> None:
-    text = f"model: a.onnx\nnodes: [{{name: a}}]\nserve: {{grpc: '{address}'}}\n"
-    with pytest.raises(BadInputError, match=r"line 3, serve\.grpc: .*write HOST:PORT"):
-        validated(parse_source(text, "cluster.yaml"))

@@ -27,8 +27,8 @@ grpc = pytest.importorskip("grpc", reason="needs the extra serve")
 brotli = pytest.importorskip("brotli", reason="needs brotli")
 pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
 from benchmarks.serving.attackers import DATA, SETTINGS, Http2, Target, frame  # noqa: E402
-from launcher.serve.grpc_server import STRANGERS_S, _address, grpc_server  # noqa: E402
-from launcher.serve.messages import METHODS  # noqa: E402
+from launcher.serve.over_grpc.messages import METHODS  # noqa: E402
+from launcher.serve.over_grpc.server import STRANGERS_S, _address, grpc_server  # noqa: E402
 from launcher.serve.service import ClientLimits  # noqa: E402
 
 pytestmark = pytest.mark.slow

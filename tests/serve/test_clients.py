@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.serving.asking import Asked, ask_all
-from tests.serve.server import WAIT_S, Serving, expected, images
+from benchmarks.serving.clients import Asked
+from tests.serve.server import WAIT_S, Serving, ask_all, expected, images
 
 grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc,http]")
 httpclient = pytest.importorskip("tritonclient.http", reason="needs tritonclient[grpc,http]")
@@ -148,7 +148,7 @@ def ask(serving: Serving, kind: str, clients: int, each: int) -> Coroutine[Any, 
 @BOTH
 def test_eight_clients_at_once_get_each_their_own_answers(serving: Serving, kind: str) -> None:
     asked = asyncio.run(ask(serving, kind, 8, 125))
-    assert (asked.answers, asked.wrong, asked.refusals, asked.others) == (1000, 0, 0, [])
+    assert (len(asked.answers), asked.wrong, asked.refusals, asked.errors) == (1000, 0, 0, {})
 
 
 @BOTH
@@ -162,7 +162,7 @@ def test_no_request_is_lost_or_mixed_up_when_an_agent_is_killed(kind: str) -> No
                 await one.infer("digits", [frame(MODULES[kind], images()[0])])
         os.kill(serving.agents()[1], signal.SIGKILL)
         asked = await asking
-        assert (asked.answers, asked.wrong, asked.refusals, asked.others) == (480, 0, 0, [])
+        assert (len(asked.answers), asked.wrong, asked.refusals, asked.errors) == (480, 0, 0, {})
 
     asyncio.run(both())
     counted = client(serving, "http").get_inference_statistics("digits")["model_stats"][0]
@@ -175,7 +175,7 @@ def test_no_request_is_lost_or_mixed_up_when_an_agent_is_killed(kind: str) -> No
 def test_more_requests_than_may_be_under_way_are_refused_at_once(kind: str) -> None:
     serving = Serving("--most-in-flight", "1")
     asked = asyncio.run(ask(serving, kind, 12, 10))
-    assert (asked.answers, asked.wrong, asked.others) == (120, 0, [])
+    assert (len(asked.answers), asked.wrong, asked.errors) == (120, 0, {})
     assert asked.refusals > 0
     assert serving.end() == 0
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import RequestError
-from launcher.serve.messages import METHODS, field
+from launcher.serve.over_grpc import form as grpc_form
+from launcher.serve.over_grpc.messages import METHODS, field
+from launcher.serve.over_http import form as http_form
 from launcher.serve.tensors import DATATYPES, FEW, MESSAGE_BYTES, ServedModel
-from launcher.streaming.live_cluster import TensorInfo
+from launcher.streaming.live_model import TensorInfo
 
 SHAPE = (1, 50, 40)
 TENSORS = {dtype: TensorInfo("x", dtype, SHAPE) for dtype in ("float32", "int64", "bool", "uint64")}
@@ -92,7 +93,6 @@ def model(dtype: str) -> ServedModel:
     return ServedModel("net", {"x": TENSORS[dtype]}, {"x": TENSORS[dtype]})
 
 
-@settings(deadline=None)  # memory is traced
 @given(data=values, dtype=st.sampled_from(tuple(TENSORS)))
 def test_json_of_any_values_costs_no_more_than_its_length_allows(data: Any, dtype: str) -> None:
     one = {"name": "x", "datatype": DATATYPES[dtype], "shape": list(SHAPE), "data": made(data)}
@@ -107,7 +107,6 @@ def encoded(number: int, content: bytes, count: int) -> bytes:
     return b"".join(field(number, [content])) * min(count, 1 + 400_000 // (len(content) + 2))
 
 
-@settings(deadline=None)  # memory is traced
 @given(
     outer=st.lists(fields, max_size=2),
     inner=fields,
@@ -145,17 +144,17 @@ def test_numbers_are_counted_before_they_are_made() -> None:
 def test_beside_tensors_as_bytes_a_message_is_small() -> None:
     raw = field(grpc_form.RAW_INPUTS, [np.zeros(SHAPE, np.int64).tobytes()])
     data = b"".join((*field(3, [b"x" * (MESSAGE_BYTES + 1)]), *raw))
-    with pytest.raises(RequestError, match="beside its tensors"):
+    with pytest.raises(RequestError, match="outside its tensors"):
         grpc_form.read_infer(grpc_form.parse_infer(data), model("int64"))
 
 
 def test_values_of_json_are_counted_before_they_are_made() -> None:
-    body = b'{"inputs": [%s[]]}' % (b"[]," * (2 * 2000 + FEW))
+    body = b'{"inputs": [%s[]]}' % (b"[]," * (model("float32").numbers + FEW))
     with pytest.raises(RequestError, match="more lists, texts and values"):
         http_form.read_infer(body, None, model("float32"))
 
 
-@pytest.mark.parametrize("value", ["[]", "{}", '{"a":1}', '"a"', "1,1"])
+@pytest.mark.parametrize("value", ["[]", "{}", '{"a":1}', '"a"', "1" + 99 * ",1"])
 def test_a_large_network_has_no_more_lists_and_texts_than_its_shapes(value: str) -> None:
     """A list for each number of it would keep the garbage collector busy for seconds."""
     count = 100_000
@@ -170,6 +169,6 @@ def test_a_large_network_has_no_more_lists_and_texts_than_its_shapes(value: str)
 
 def test_a_message_is_no_larger_than_the_network_needs() -> None:
     """Another network of the server may need more, and names that are repeated are not parsed."""
-    data = field(1, [b"n" * 1000] * 100 + [b"net"])
+    data = field(1, [b"n" * 1000] * 1000 + [b"net"])
     with pytest.raises(RequestError, match="more than any request for this model needs"):
         grpc_form.read_infer(grpc_form.parse_infer(b"".join(data)), model("float32"))

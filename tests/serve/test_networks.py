@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_branches(folder / "branches.onnx")
     (folder / "cluster.yaml").write_text(
         f"model: [branches.onnx, {{path: {DIGITS / 'digits.onnx'}, name: numbers, version: 7}}]\n"
-        "nodes: [{name: a}, {name: b}]\n"
+        "nodes: [{name: a}, {name: b}]\nstrategy: sequential\n"
     )
     return folder
 

@@ -122,7 +122,7 @@ def test_a_place_that_is_given_back_goes_to_the_one_that_has_waited_longest() ->
     asyncio.run(run())
 
 
-def test_who_waits_too_long_is_told_so_and_leaves_no_trace() -> None:
+def test_who_waits_too_long_is_reported_so_and_leaves_no_trace() -> None:
     async def run() -> None:
         room = TransferRoom(LIMIT_BYTES, LONG_S)
         holding = begun(room, 1000)

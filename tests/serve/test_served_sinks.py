@@ -22,7 +22,7 @@ pytest.importorskip("aiohttp", reason="needs the extra serve")
 pytest.importorskip("grpc", reason="needs the extra serve")
 from launcher.config.ends.sink import FrameResult
 from launcher.config.load import load_cluster
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.run import ReconnectConfig
 from launcher.errors import BadInputError, FullError
 from launcher.serve.served_sinks import ServedSinks, open_served_sinks
 from launcher.sinks.stdout import StdoutConfig
@@ -195,3 +195,50 @@ def test_sinks_that_need_images_are_refused_by_their_place(tmp_path: Path) -> No
     target.write_text(f"{HEAD}sinks:\n  - {{kind: stdout}}\n  - {{kind: images, path: out}}\n")
     with pytest.raises(BadInputError, match=r"line 5, sinks\[1\]: needs images"):
         open_served_sinks(load_cluster(target), 8, lambda _: None)
+
+
+def test_of_several_networks_each_sink_gets_the_results_of_its_own(tmp_path: Path) -> None:
+    target = tmp_path / "cluster.yaml"
+    digits = DIGITS / "digits.onnx"
+    models = f"model: [{{path: {digits}, name: gate}}, {{path: {digits}, name: yard}}]\n"
+    sinks = "sinks:\n  - {kind: stdout, network: yard}\n"
+    target.write_text(f"{models}nodes: [{{name: a}}]\n{sinks}")
+    assert list(open_served_sinks(load_cluster(target), 8, lambda _: None)) == ["yard"]
+    target.write_text(f"{models}nodes: [{{name: a}}]\nsinks: [{{kind: stdout}}]\n")
+    with pytest.raises(BadInputError, match="several networks are served"):
+        open_served_sinks(load_cluster(target), 8, lambda _: None)
+    target.write_text(f"{models}nodes: [{{name: a}}]\n{sinks.replace('yard', 'yrad')}")
+    with pytest.raises(BadInputError, match=r"no network 'yrad'.*'yard'"):
+        load_cluster(target)
+
+
+def test_a_server_can_do_without_a_sink_that_fails() -> None:
+    class Failing:
+        description, needs_image = "the test's sink", False
+
+        def write(self, _: FrameResult) -> None:
+            raise OSError("gone")
+
+        def close(self) -> None:
+            pass
+
+    said: list[str] = []
+    failed = threading.Event()
+
+    def told(text: str) -> None:
+        said.append(text)
+        failed.set()
+
+    async def run() -> None:
+        keys = StdoutConfig(queue_results=1)
+        with ServedSinks([(keys, Failing())], ReconnectConfig(), 3, lambda _: None) as sinks:
+            sinks.do_without(told)
+            await asyncio.wait_for(sinks.put("first", {}), WAIT_S)
+            assert await asyncio.to_thread(failed.wait, WAIT_S)
+            for _ in range(3):
+                await asyncio.wait_for(sinks.put("later", {}), WAIT_S)
+
+    asyncio.run(run())
+    assert said == [
+        "the test's sink: OSError: gone; results of requests are no longer delivered there"
+    ]

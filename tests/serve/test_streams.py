@@ -21,8 +21,8 @@ from tests.serve.test_limits import INFER, WAIT_S, service
 
 grpc = pytest.importorskip("grpc", reason="needs the extra serve")
 grpcclient = pytest.importorskip("tritonclient.grpc", reason="needs tritonclient[grpc]")
-from launcher.serve.grpc_server import grpc_server  # noqa: E402
-from launcher.serve.messages import METHODS, SERVICE  # noqa: E402
+from launcher.serve.over_grpc.messages import METHODS, SERVICE  # noqa: E402
+from launcher.serve.over_grpc.server import grpc_server  # noqa: E402
 from launcher.serve.service import ClientLimits, Service  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -168,7 +168,7 @@ def test_frames_of_a_stream_whose_client_has_gone_are_given_up(cluster: LiveClus
                 await channel.unary_unary(f"/{SERVICE}/ServerLive")(b"", timeout=WAIT_S)
             while await code(WAIT_S) is not grpc.StatusCode.OK:
                 pass
-            assert one.repository.find("digits").statistics.success.count < MOST_IN_FLIGHT
+            assert one.repository.find("digits").statistics.outcomes["success"] < MOST_IN_FLIGHT
 
     asyncio.run(run())
 

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from launcher.errors import BadInputError, FullError, RunFailedError
-from launcher.serve import grpc_form, http_form
 from launcher.serve.errors import Refusal, RequestError, as_request_error
-from launcher.serve.http_form import Call, route
-from launcher.serve.messages import DESCRIPTORS, METHODS, field, parted
+from launcher.serve.infer_request import classified, put_together
+from launcher.serve.over_grpc import form as grpc_form
+from launcher.serve.over_grpc.messages import DESCRIPTORS, METHODS, field, parted
+from launcher.serve.over_http import form as http_form
+from launcher.serve.over_http.form import Call, route
 from launcher.serve.tensors import DATATYPES, ModelRepository, ServedModel
-from launcher.streaming.live_cluster import TensorInfo
+from launcher.streaming.live_model import TensorInfo
 
 REQUEST, RESPONSE = METHODS["ModelInfer"]
 
@@ -109,13 +111,13 @@ def test_a_frame_over_grpc_comes_as_it_was_sent(
     )
     found = grpc_form.read_infer(grpc_form.parse_infer(data), model_of(frame))
     same(found.inputs, frame)
-    assert found.outputs == tuple(frame)
+    assert found.outputs == dict.fromkeys(frame, True)
 
 
 @given(frame=frames)
 def test_results_over_grpc_come_as_they_are(frame: dict[str, np.ndarray]) -> None:
-    call = grpc_form.InferCall(model_of(frame), "7", {}, tuple(frame))
-    message = RESPONSE.FromString(grpc_form.write_infer(call, frame))
+    request = http_form.InferRequest("7", {}, dict.fromkeys(frame, True))
+    message = RESPONSE.FromString(grpc_form.write_infer(request, model_of(frame), frame))
     assert (message.model_name, message.model_version, message.id) == ("net", "1", "7")
     found = {
         one.name: np.frombuffer(raw, frame[one.name].dtype).reshape(tuple(one.shape))
@@ -125,7 +127,7 @@ def test_results_over_grpc_come_as_they_are(frame: dict[str, np.ndarray]) -> Non
 
 
 @given(data=st.binary(max_size=200), number=st.integers(1, 8))
-def test_what_is_taken_out_of_a_message_and_put_behind_is_the_same_message(
+def test_what_is_taken_out_of_a_message_and_appended_is_the_same_message(
     data: bytes, number: int
 ) -> None:
     try:
@@ -188,6 +190,119 @@ def test_bytes_that_no_input_needs_are_refused() -> None:
         http_form.read_infer(header + b"abc", str(len(header)), model_of(FRAME))
 
 
+def test_null_in_a_request_is_as_if_it_were_left_out() -> None:
+    nothing = {"parameters": None, "more": None}
+    inputs = [
+        described(name, array, data=array.tolist(), **nothing) for name, array in FRAME.items()
+    ]
+    body = json.dumps({"id": None, "inputs": inputs, "outputs": None, **nothing}).encode()
+    found = http_form.read_infer(body, None, model_of(FRAME))
+    same(found.inputs, FRAME)
+    assert (found.id, found.outputs) == ("", dict.fromkeys(FRAME, False))
+
+
+FRAMES = {
+    "x": np.arange(12, dtype=np.int8).reshape(2, 2, 3),
+    "y": np.linspace(0, 1, 4, dtype=np.float32).reshape(2, 2),
+}
+ONE = {name: array[:1] for name, array in FRAMES.items()}
+
+
+def test_several_frames_are_cut_apart_and_put_together() -> None:
+    inputs = [described(name, array, data=array.tolist()) for name, array in FRAMES.items()]
+    found = http_form.read_infer(json.dumps({"inputs": inputs}).encode(), None, model_of(ONE))
+    assert found.frames == 2
+    each = list(found.each_frame())
+    for number, frame in enumerate(each):
+        same(frame, {name: array[number : number + 1] for name, array in FRAMES.items()})
+    same(put_together(each), FRAMES)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "sentence"),
+    [
+        (([2, 2, 3], [1, 2]), "input 'x' has 2 frames, but input 'y' has 1"),
+        (([65, 2, 3], [65, 2]), "input 'x' has 65 frames; a request has 1 to 64"),
+        (([0, 2, 3], [0, 2]), "input 'x' has 0 frames; a request has 1 to 64"),
+        (([2, 3, 2], [2, 2]), r"'x' has the shape \[2, 3, 2\]; the model takes \[1, 2, 3\]"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(shapes: tuple[list[int], ...], sentence: str) -> None:
+    inputs = []
+    for (name, array), shape in zip(ONE.items(), shapes, strict=True):
+        data = np.zeros(shape, array.dtype).ravel().tolist()
+        inputs.append({**described(name, array, data=data), "shape": shape})
+    with pytest.raises(RequestError, match=sentence):
+        http_form.read_infer(json.dumps({"inputs": inputs}).encode(), None, model_of(ONE))
+
+
+def test_a_model_without_an_axis_of_frames_takes_one() -> None:
+    two = TensorInfo("y", "float32", (2, 5))
+    varying = TensorInfo("y", "float32", (1, 5), varies=True)
+    for output in (two, varying):
+        inputs = {"x": TensorInfo("x", "float32", (1, 3))}
+        assert ServedModel("net", inputs, {"y": output}).most_frames == 1
+
+
+def test_the_frames_of_a_request_are_bounded_by_their_bytes_and_number() -> None:
+    for side, most in ((8, 64), (224, 34), (640, 4), (2000, 1)):
+        tensors = {"x": TensorInfo("x", "float32", (1, 3, side, side))}
+        assert ServedModel("net", tensors, {}).most_frames == most
+
+
+def test_a_body_without_json_is_the_only_input() -> None:
+    frame = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    model = model_of({"x": frame["x"][:1]})
+    found = http_form.read_infer(frame["x"].tobytes(), "0", model)
+    same(found.inputs, frame)
+    assert (found.frames, found.outputs) == (2, {"x": True})
+    with pytest.raises(RequestError, match="'x' has 13 bytes"):
+        http_form.read_infer(bytes(13), "0", model)
+    with pytest.raises(RequestError, match="but the model has 2: x, y"):
+        http_form.read_infer(b"", "0", model_of(FRAME))
+
+
+@pytest.mark.parametrize(
+    ("scores", "count", "texts"),
+    [
+        ([0.25, 0.5, np.nan, 0.25], 9, ["0.500000:1:b", "0.250000:0:a", "0.250000:3", "nan:2"]),
+        ([-1.5, 2], 1, ["2.000000:1:b"]),
+    ],
+)
+def test_classes_come_by_score_with_their_labels(
+    scores: list[float], count: int, texts: list[str]
+) -> None:
+    array = np.array([scores], np.float32)
+    assert classified(array, 1, count, ("a", "b")) == ([len(texts)], texts)
+    both = classified(np.concatenate([array, array]), 2, count, ("a", "b"))
+    assert both == ([2, len(texts)], texts + texts)
+
+
+def test_classes_of_whole_numbers_and_a_count_below_1() -> None:
+    assert classified(np.array([[3, 7]], np.int64), 1, 1, ()) == ([1], ["7:1"])
+    output = {"name": "x", "parameters": {"classification": -1}}
+    inputs = [described(name, array, data=array.tolist()) for name, array in FRAME.items()]
+    body = json.dumps({"inputs": inputs, "outputs": [output]}).encode()
+    with pytest.raises(RequestError, match="output 'x': classification is -1"):
+        http_form.read_infer(body, None, model_of(FRAME))
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/v2/logging", "log settings"),
+        ("/v2/models/a/trace/setting", "trace settings"),
+        ("/v2/systemsharedmemory/region/r/register", "shared memory"),
+        ("/v2/cudasharedmemory/status", "shared memory"),
+        ("/v2/repository/models/a/load", "do not load or unload"),
+    ],
+)
+def test_an_extension_that_is_not_offered_is_named(path: str, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence) as raised:
+        route("GET", path)
+    assert raised.value.refusal is Refusal.NOT_OFFERED
+
+
 def test_nan_is_not_put_into_json() -> None:
     model = model_of({"x": np.ones(1)})
     request = http_form.InferRequest("", {}, {"x": False})
@@ -207,6 +322,9 @@ def test_nan_is_not_put_into_json() -> None:
         ("GET", "/v2/models/stats", Call("stats")),
         ("GET", "/v2/models/a/stats", Call("stats", "a")),
         ("POST", "/v2/repository/index", Call("index")),
+        ("GET", "/v2/models/a/", Call("model", "a")),
+        ("POST", "/v1/predict/a", Call("predict", "a")),
+        ("POST", "/v1/predict/a/versions/2/", Call("predict", "a", "2")),
     ],
 )
 def test_a_path_is_a_call(method: str, path: str, call: Call) -> None:

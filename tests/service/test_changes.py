@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.service.server import Up, images, whole, write_cluster, write_version
+from benchmarks.service.server import Up, answers, frames, write_cluster, write_version
 
 pytest.importorskip("tritonclient.grpc.aio", reason="needs tritonclient[grpc,http]")
-from benchmarks.service.load import Clients
+from benchmarks.serving.clients import Clients
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 FRAMES = 40
 
@@ -36,9 +36,9 @@ def up(folder: Path) -> Iterator[Up]:
 
 
 def clients(up: Up, model: str = "digits") -> Clients:
-    wanted = {version: whole(up.folder / f"digits{version}.onnx", FRAMES) for version in (1, 2)}
-    addresses = {"http": up.http, "grpc": up.grpc}
-    return Clients(addresses, model, list(images()[:FRAMES]), wanted, pause_s=0.05)
+    wanted = {version: answers(up.folder / f"digits{version}.onnx", FRAMES) for version in (1, 2)}
+    addresses = [("http", up.http), ("grpc", up.grpc)] * 4
+    return Clients(addresses, model, frames(FRAMES), wanted, pause_s=0.05)
 
 
 async def run(up: Up, *arguments: str) -> None:
@@ -59,15 +59,15 @@ def test_no_request_fails_and_each_is_answered_by_one_version_whatever_changes(u
             await run(up, "apply", cluster)
             async with clients(up, "other") as others:
                 await run(up, "restart", "n0")
-            assert (others.load.errors, others.load.wrong) == ([], 0)
-            assert {answer.version for answer in others.load.answers} == {2}
+            assert (others.asked.errors, others.asked.wrong) == ({}, 0)
+            assert {answer.version for answer in others.asked.answers} == {2}
             write_cluster(folder, ("digits", 1))
             await run(up, "apply", cluster)
         return asking
 
-    load = asyncio.run(change()).load
-    assert (load.errors, load.wrong) == ([], 0)
-    versions = [answer.version for answer in sorted(load.answers, key=lambda a: a.sent_s)]
+    asked = asyncio.run(change()).asked
+    assert (asked.errors, asked.wrong) == ({}, 0)
+    versions = [answer.version for answer in sorted(asked.answers, key=lambda a: a.sent_s)]
     assert set(versions) == {1, 2}
     assert (versions[0], versions[-1]) == (1, 1)
     code, status = up.command("status")

@@ -164,7 +164,7 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     cluster = str(write_cluster(tmp_path, ("digits", 2), nodes=nodes))
     code, answer = up.command("apply", cluster)
     assert code == 1
-    assert "another deployment of this launcher has it" in answer["error"]
+    assert "another deployment of this launcher is using it" in answer["error"]
     assert "process" not in answer["error"], "it is the service itself"
     assert "slots: 2" in answer["error"]
     assert "version 1 still serves" in answer["error"]
@@ -184,8 +184,8 @@ def test_where_an_agent_has_room_for_one_version_a_gap_must_be_allowed(tmp_path:
     assert (code, answer["error"]) == (2, "there is no node 'shelf'; there are board")
     code, answer = up.command("restart", "board")
     assert code == 2
-    assert "has an agent of its own at tcp://" in answer["error"]
-    assert "`sudo systemctl restart node-agent` restarts it" in answer["error"]
+    assert "has its own agent at tcp://" in answer["error"]
+    assert "restart it on its machine with `sudo systemctl restart node-agent`" in answer["error"]
     assert up.end() == 0
     agent.communicate()
 
@@ -207,12 +207,12 @@ def test_who_applies_what_another_replaces_at_once_is_not_told_that_it_serves(
     assert up.command("apply", str(first))[0] == 0
     answer = json.loads(applying.communicate(timeout=60)[0])
     assert (applying.returncode, answer["generation"]) == (1, 2)
-    assert "another command has put generation 3 (applied) in its place" in answer["error"]
+    assert "another command replaced it by generation 3 (applied)" in answer["error"]
     assert answered_by(up) == 1
     assert up.end() == 0
 
 
-def test_after_a_sudden_end_what_was_applied_last_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_after_a_sudden_end_what_was_applied_last_continues(folder: Path, tmp_path: Path) -> None:
     for version in (1, 2):
         write_version(tmp_path, version)
     up = Up(tmp_path, write_cluster(tmp_path, ("digits", 1), count=1))

@@ -1,4 +1,4 @@
-"""A service whose state folder is on a full disk goes on serving, says so, and writes again."""
+"""A service whose state folder is on a full disk continues serving, says so, and writes again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_S = 120.0
 pytestmark = [pytest.mark.slow, pytest.mark.namespaces]
 
 SCRIPT = 'mount -t tmpfs -o size=512k none state || exit 77; exec "$@"'
-"""Gives the service a state folder on a small disk, in a mount namespace of its own."""
+"""Gives the service a state folder on a small disk, in its own mount namespace."""
 
 
 class SmallDisk:
@@ -112,7 +112,7 @@ def service(tmp_path: Path) -> Iterator[SmallDisk]:
         assert service.process.wait(WAIT_S) == 0
 
 
-def test_it_goes_on_says_so_and_writes_again(service: SmallDisk, tmp_path: Path) -> None:
+def test_it_continues_says_so_and_writes_again(service: SmallDisk, tmp_path: Path) -> None:
     assert service.metric() == "1.0"
     service.fill()
     service.lose_the_agent()

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.service.server import write_cluster, write_version
+from launcher.commands.service.commands import _unsettled
 from launcher.errors import BadInputError
-from launcher.service.generations import cluster_of, read_generation, release_cluster
+from launcher.service.generations import (
+    cluster_of,
+    ends_key,
+    ends_of,
+    read_generation,
+    release_cluster,
+    rollback_target,
+)
 from launcher.service.store import Generation, Store, open_state
 
 
@@ -36,8 +44,9 @@ def digests(generation: Generation) -> dict[str, str]:
     [
         ({"nodes": []}, "lists no node"),
         ({"strategy": "sequentail"}, "did you mean 'sequential'?"),
-        ({"sinks": [{"kind": "stdout"}]}, "answers requests only"),
-        ({"input": "rtsp://camera/1"}, "takes no source"),
+        ({"sinks": [{"kind": "images", "path": "out"}]}, "needs images"),
+        ({"sinks": [{"kind": "stdout", "network": "digit"}]}, "did you mean 'digits'?"),
+        ({"input": {"source": {"kind": "folder", "path": "cluster.yaml"}}}, "there is no folder"),
         ({"serve": {"http": "0.0.0.0:8000"}}, "can be reached from other machines"),
         ({"batch": 3, "pins": {"no*": "n7"}}, "there is no node 'n7'"),
     ],
@@ -62,12 +71,12 @@ def test_a_version_has_one_content(store: Store, tmp_path: Path) -> None:
     path = write_cluster(tmp_path, ("digits", 1))
     applied(store, path)
     path.write_text(path.read_text().replace("digits1.onnx", "digits2.onnx"))
-    with pytest.raises(BadInputError, match="another network than version 1") as raised:
+    with pytest.raises(BadInputError, match="differs from its version 1") as raised:
         applied(store, path)
     assert "write version: 2" in str(raised.value)
 
 
-def test_what_is_the_same_goes_on_and_what_differs_is_deployed_anew(
+def test_what_is_the_same_continues_and_what_differs_is_deployed_again(
     store: Store, tmp_path: Path
 ) -> None:
     first = applied(store, write_cluster(tmp_path, ("digits", 1)))
@@ -77,6 +86,70 @@ def test_what_is_the_same_goes_on_and_what_differs_is_deployed_anew(
     assert set(digests(third).values()).isdisjoint(digests(second).values())
     fourth = applied(store, write_cluster(tmp_path, ("digits", 1), ("other", 2), input="random"))
     assert digests(fourth) == digests(second)
+
+
+def test_a_source_and_sinks_are_those_of_one_model_and_deploy_nothing_anew(
+    store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "gate").mkdir()
+    first = applied(store, write_cluster(tmp_path, ("digits", 1), ("other", 2)))
+    ends = {
+        "inputs": {"other": {"source": {"kind": "folder", "path": "gate"}}},
+        "sinks": [
+            {"kind": "json-lines", "path": "digits.jsonl", "network": "digits"},
+            {"kind": "json-lines", "path": "other.jsonl", "network": "other"},
+        ],
+        "on_overload": "drop-oldest",
+    }
+    second = applied(store, write_cluster(tmp_path, ("digits", 1), ("other", 2), **ends))
+    assert digests(second) == digests(first)
+    cluster = cluster_of(store, second)
+    digits, other = (ends_of(cluster, model) for model in cluster.models)
+    assert digits is not None
+    assert other is not None
+    assert digits.config.input.source is None
+    assert [len(own.config.sinks) for own in (digits, other)] == [1, 1]
+    assert getattr(other.config.sinks[0], "path") == str(tmp_path / "other.jsonl")  # noqa: B009
+    assert getattr(other.config.input.source, "path") == str(tmp_path / "gate")  # noqa: B009
+    assert ends_key(digits) != ends_key(other)
+    unnamed = digits.changed(sinks=(digits.config.sinks[0].model_copy(update={"network": None}),))
+    assert ends_key(unnamed) == ends_key(digits), "the sinks are this model's in either case"
+    alone = cluster_of(store, first)
+    assert [ends_of(alone, model) for model in alone.models] == [None, None]
+
+
+def test_a_rollback_takes_back_a_change_of_sinks_alone(store: Store, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        sinks = [{"kind": "json-lines", "path": f"{name}.jsonl"}]
+        generation = applied(store, write_cluster(tmp_path, ("digits", 1), sinks=sinks))
+        store.note_served(generation.number)
+    first, _second = known = store.generations()
+    assert rollback_target(known, None).number == first.number
+
+
+def test_keys_are_the_same_whatever_the_path_of_the_file(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_cluster(tmp_path, ("digits", 1), keys="keys")
+    first = applied(store, path)
+    monkeypatch.chdir(tmp_path)
+    assert digests(applied(store, Path(path.name))) == digests(first)
+
+
+def test_a_service_that_has_not_begun_with_a_generation_is_waited_for() -> None:
+    status = {"generation": 4, "origin": "applied", "models": []}
+    assert _unsettled(status, 5) == (True, [])
+    assert _unsettled(status, 4) == (False, [])
+    waiting, (sentence,) = _unsettled(status, 3)
+    assert not waiting
+    assert "before another command replaced it by generation 4" in sentence
+
+
+def test_of_several_models_a_sink_names_its_own(store: Store, tmp_path: Path) -> None:
+    sinks = [{"kind": "stdout"}]
+    path = write_cluster(tmp_path, ("digits", 1), ("other", 2), sinks=sinks)
+    with pytest.raises(BadInputError, match=r"several networks are served.*network: digits"):
+        applied(store, path)
 
 
 def test_a_generation_has_its_files_whatever_becomes_of_the_users(

@@ -29,4 +29,5 @@ def test_it_says_what_to_type_to_restart_an_agent_elsewhere(
     write_version(tmp_path, 1)
     nodes = [{"name": "left", **node}]
     path = write_cluster(tmp_path, ("digits", 1), nodes=nodes)
-    assert f"`{command}` restarts it" in restart_there(load_cluster(path), "left")
+    sentence = restart_there(load_cluster(path), "left")
+    assert f"restart it on its machine with `{command}`" in sentence

@@ -134,4 +134,4 @@ class Operator(RuleBasedStateMachine):
 
 
 TestOperator = Operator.TestCase
-TestOperator.settings = settings(deadline=None, max_examples=60, stateful_step_count=20)
+TestOperator.settings = settings(max_examples=60, stateful_step_count=20)

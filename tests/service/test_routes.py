@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
+from launcher.run.feed import Feed
 from launcher.serve import routes as module
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.routes import Routes, ServedVersion
 from launcher.serve.tensors import ServedModel
-from launcher.streaming.live_cluster import LiveModel
 
 
 def version(number: int) -> ServedVersion:
-    live = cast(LiveModel, SimpleNamespace(ended=Future()))
+    live = cast(Feed, SimpleNamespace(ended=Future()))
     return ServedVersion(ServedModel("digits", {}, {}, str(number)), live)
 
 

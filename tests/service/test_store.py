@@ -106,7 +106,10 @@ def test_of_a_state_of_an_earlier_version_all_but_the_last_have_served(tmp_path:
 def test_one_process_keeps_a_folder(tmp_path: Path) -> None:
     with open_state(tmp_path):
         assert is_locked(tmp_path)
-        with pytest.raises(BadInputError, match="the service runs already"), open_state(tmp_path):
+        with (
+            pytest.raises(BadInputError, match="the service is already running"),
+            open_state(tmp_path),
+        ):
             pass
     assert not is_locked(tmp_path)
     assert not is_locked(tmp_path / "elsewhere")
@@ -116,7 +119,7 @@ def test_one_process_keeps_a_folder(tmp_path: Path) -> None:
 def test_what_is_no_state_is_refused_with_a_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.sqlite3").write_bytes(content)
     with (
-        pytest.raises(BadInputError, match="is damaged, or no database") as raised,
+        pytest.raises(BadInputError, match="is damaged, or not a database") as raised,
         open_state(tmp_path),
     ):
         pass

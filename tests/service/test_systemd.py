@@ -1,4 +1,4 @@
-"""The unit that `launch up --install` writes, under a systemd of its own in a container."""
+"""The unit that `launch up --install` writes, under its own systemd in a container."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from launcher.service.unit import USER
 
 SYSTEMD = Path("/lib/systemd/systemd")
 START_S = 60.0
+CHECKOUT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.alone,
     pytest.mark.namespaces,
     pytest.mark.skipif(
         os.geteuid() != 0
@@ -33,16 +33,27 @@ pytestmark = [
 ]
 
 INIT = """
+closed() {  # the first folder above that path which others may not enter
+    local folder= part
+    for part in $(dirname $1 | tr / ' '); do
+        folder=$folder/$part
+        case $(stat -c %A $folder 2>/dev/null) in
+            ?????????[xt] | '') ;;
+            *) echo $folder; return ;;
+        esac
+    done
+}
 mount -t tmpfs -o mode=755 tmpfs $SCRATCH && cd $SCRATCH || exit 1
-mkdir python etc etc.work var var.work
+mkdir etc etc.work var var.work
 for folder in etc var; do  # what is written there stays in the container
     layers=lowerdir=/$folder,upperdir=$folder,workdir=$folder.work
     mount -t overlay overlay -o $layers /$folder || exit 1
 done
-case $PYTHON in /root/*)  # which no other user may enter
-    mount --bind $PYTHON python && mount -t tmpfs -o mode=755 tmpfs /root &&
-        mkdir -p $PYTHON && mount --bind python $PYTHON || exit 1
-esac
+for path in $NEEDED; do mkdir -p kept$path && mount --rbind $path kept$path || exit 1; done
+for path in $NEEDED; do  # below a folder that no other user may enter: that folder is replaced
+    for folder in $(closed $path); do mount -t tmpfs -o mode=755 tmpfs $folder || exit 1; done
+    mkdir -p $path && mount --rbind kept$path $path || exit 1
+done
 units=/usr/lib/systemd/system  # the machine's own: none of them is started
 for folder in /run /etc/systemd/system $units $units-generators; do
     mount -t tmpfs tmpfs $folder || exit 1
@@ -59,7 +70,7 @@ class Container:
 
     def __init__(self, scratch: Path) -> None:
         unshare = ["unshare", "--fork", "--pid", "--mount", "--ipc", "--uts", "--mount-proc"]
-        given = {"SCRATCH": str(scratch), "PYTHON": sys.base_prefix}
+        given = {"SCRATCH": str(scratch), "NEEDED": f"{sys.base_prefix} {CHECKOUT}"}
         self.process = subprocess.Popen(
             [*unshare, "bash", "-c", INIT], stderr=subprocess.DEVNULL, env={**os.environ, **given}
         )

@@ -100,10 +100,12 @@ def why_no_mosquitto() -> str | None:
 class Subscriber:
     """A client that remembers all results that come."""
 
-    def __init__(self, port: int) -> None:
-        self.results: list[dict[str, Any]] = []
+    def __init__(self, port: int, name: str = "subscriber") -> None:
+        self.results: list[Any] = []
+        self.retained: dict[str, Any] = {}
+        """The messages that the broker had kept before."""
         self.topics: list[str] = []
-        self._port = port
+        self._port, self._name = port, name
         self._changed = threading.Condition()
         self._is_caught_up = False
         self._client: Client | None = None
@@ -111,7 +113,7 @@ class Subscriber:
 
     def connect(self) -> None:
         ready = threading.Event()
-        client = Client(CallbackAPIVersion.VERSION2, "subscriber", reconnect_on_failure=False)
+        client = Client(CallbackAPIVersion.VERSION2, self._name, reconnect_on_failure=False)
         client.on_message = self._on_message
         client.on_subscribe = lambda *_: ready.set()
         client.connect("127.0.0.1", self._port)
@@ -127,7 +129,9 @@ class Subscriber:
                 self._changed.notify_all()
                 return
             self.topics.append(message.topic)
-            self.results.append(json.loads(message.payload))
+            self.results.append(_content(message.payload))
+            if message.retain:
+                self.retained[message.topic] = self.results[-1]
             self._changed.notify_all()
 
     def catch_up(self) -> None:
@@ -147,6 +151,13 @@ class Subscriber:
             self._client.disconnect()
             self._client.loop_stop()
         self._client = None
+
+
+def _content(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return payload.decode()
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

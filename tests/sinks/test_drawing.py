@@ -17,7 +17,6 @@ from csdf_edge.testing.sink_contract import SinkContract, made_result
 from launcher.config.ends.sink import FrameResult, Predictions, ResultRefusedError, SinkConfig
 from launcher.sinks.drawing import annotated, color_of, encoded
 from launcher.sinks.images import ImagesConfig
-from launcher.tasks.base import Array
 from launcher.tasks.predictions import (
     NO_CLASS,
     ClassMap,
@@ -28,6 +27,7 @@ from launcher.tasks.predictions import (
     ObjectMask,
     ScoredClass,
 )
+from nodes.protocol.payload import Array
 from tests.sinks.disks import full_disk
 
 WIDTH, HEIGHT = 200, 120
@@ -123,7 +123,7 @@ def found_objects(draw: st.DrawFn) -> FoundObject:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(found=found_objects(), width=st.integers(1, 300), height=st.integers(1, 300))
 def test_whatever_a_network_finds_can_be_drawn(found: FoundObject, width: int, height: int) -> None:
     assert drawn(objects(found), width, height).shape == (height, width, 3)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from csdf_edge.testing.sink_contract import TAKEN_S, SinkContract, made_result
 from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
-from launcher.errors import RunFailedError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.results.outputs import OutputFolder
 from launcher.sinks.files import OWNER, FrameBound, FrameFolder
 from launcher.sinks.npy import NpyConfig, NpySink
@@ -120,7 +120,7 @@ def test_what_a_crash_left_of_a_file_is_deleted(tmp_path: Path) -> None:
     assert names(tmp_path) == frames(0, 1)
 
 
-def test_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
+def test_a_folder_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     sink = NpySink(FrameFolder(tmp_path / "out", None))
     sink.write(made_result(0))
     (tmp_path / "out" / "000000.npy").unlink()
@@ -132,9 +132,10 @@ def test_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_place_that_nobody_can_write_ends_the_run(tmp_path: Path) -> None:
+    sink = NpySink(FrameFolder(tmp_path / "out", None))
     (tmp_path / "out").write_text("")
     with pytest.raises(RunFailedError, match="out: cannot be written: "):
-        NpySink(FrameFolder(tmp_path / "out", None)).write(made_result(0))
+        sink.write(made_result(0))
 
 
 def test_a_result_larger_than_the_bound_is_refused_and_deletes_nothing(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_a_result_larger_than_the_bound_is_refused_and_deletes_nothing(tmp_path:
     assert names(tmp_path) == frames(0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_bound_holds_for_all_histories(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -170,3 +171,11 @@ def test_a_bound_holds_for_all_histories(
         assert len({name[:6] for name in there}) <= bound.most_frames
         assert sum((folder / name).stat().st_size for name in there) <= bound.most_bytes
     sink.close()
+
+
+def test_a_folder_that_can_never_be_made_is_refused_before_the_first_result(tmp_path: Path) -> None:
+    (tmp_path / "clip.mp4").touch()
+    with pytest.raises(BadInputError, match=r"clip\.mp4 is not a folder; name another place"):
+        FrameFolder(tmp_path / "clip.mp4" / "out", None)
+    FrameFolder(tmp_path / "new" / "out", None)
+    assert not (tmp_path / "new").exists()

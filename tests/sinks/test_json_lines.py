@@ -20,7 +20,7 @@ from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkConfi
 from launcher.errors import RunFailedError
 from launcher.sinks import stdout
 from launcher.sinks.json_lines import JsonLinesConfig, JsonLinesSink
-from launcher.sinks.result_json import result_line
+from launcher.sinks.result_json import result_text
 from launcher.sinks.stdout import StdoutConfig, StdoutSink
 from tests.sinks.disks import full_disk
 
@@ -62,7 +62,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tail", [b'{"index":7,"tak', b'{"ind', b"\0" * 4096, b'{"index":7\0\0'])
 def test_a_half_line_that_a_crash_left_is_cut_off(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / NAME
-    path.write_bytes(result_line(made_result(0)) + tail)
+    path.write_bytes((result_text(made_result(0)) + b"\n") + tail)
     sink = JsonLinesSink(path)
     sink.write(made_result(1))
     sink.close()
@@ -79,7 +79,7 @@ def test_a_file_that_no_sink_has_written_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RunFailedError, match="no regular file"):
+    with pytest.raises(RunFailedError, match="not a regular file"):
         JsonLinesSink(tmp_path / "pipe").write(made_result(0))
     with pytest.raises(RunFailedError, match="Is a directory"):
         JsonLinesSink(tmp_path).write(made_result(0))
@@ -94,7 +94,7 @@ def test_two_runs_cannot_mix_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_new_file_begins_at_a_size_and_the_oldest_are_deleted(tmp_path: Path) -> None:
-    line = len(result_line(made_result(10)))
+    line = len(result_text(made_result(10)) + b"\n")
     sink = JsonLinesSink(tmp_path / NAME, rotate_bytes=2 * line, keep_files=2)
     for index in range(10, 19):
         sink.write(made_result(index))
@@ -116,7 +116,7 @@ def test_a_new_file_begins_after_a_time_also_in_the_next_run(tmp_path: Path) -> 
     assert indices(tmp_path / NAME) == list(range(6, 12))
 
 
-def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_begun_again(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / NAME)
     sink.write(made_result(0))
     (tmp_path / NAME).rename(tmp_path / "moved")

@@ -18,10 +18,12 @@ import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
 from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
-from launcher.config.load import load_cluster
-from launcher.errors import BadInputError, RunFailedError
+from launcher.config.run import ReconnectConfig
+from launcher.errors import RunFailedError
+from launcher.sinks.filtering import ResultFilter
+from launcher.sinks.home_assistant import HomeAssistantConfig
 from launcher.sinks.mqtt import MOST_HANGUPS, MqttConfig
-from launcher.sinks.opening import open_sinks
+from launcher.streaming.delivery import Delivery
 from tests.sinks.brokers import (
     Mosquitto,
     PurePythonBroker,
@@ -161,51 +163,81 @@ def test_garbage_of_a_broker_costs_nothing_but_the_attempt(tmp_path: Path) -> No
         sink.close()
 
 
+def test_a_device_of_home_assistant_is_seen_from_its_birth_to_its_end(
+    broker: PurePythonBroker, tmp_path: Path
+) -> None:
+    subscriber = Subscriber(broker.port)
+    sink = MqttConfig(
+        host="127.0.0.1", port=broker.port, topic="gate", labels=("person",),
+        home_assistant=HomeAssistantConfig(name="Gate"),
+    ).open(tmp_path)  # fmt: skip
+    sink.be_present()
+    sink.be_present()
+    sink.write(made_result(0))
+    subscriber.wait_for(4)
+    late = Subscriber(broker.port, "late")  # as Home Assistant, if it starts later
+    late.wait_for(3)
+    late.catch_up()
+    assert late.retained["gate/availability"] == "online"
+    (presence,) = (topic for topic in late.retained if "/binary_sensor/" in topic)
+    assert late.retained[presence]["state_topic"] == "gate"
+    sink.close()
+    subscriber.wait_for(5)
+    subscriber.catch_up()
+    assert subscriber.topics[2:] == ["gate/availability", "gate", "gate/availability"]
+    assert subscriber.results[-1] == "offline"
+    late.end()
+    subscriber.end()
+
+
+def test_a_sink_that_dies_leaves_its_will_where_its_birth_was(
+    broker: PurePythonBroker, tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from launcher.sinks.mqtt import MqttConfig;"
+        "sink = MqttConfig(host='127.0.0.1', port=int(sys.argv[1]), topic='t', birth_topic='b',"
+        "birth_payload='{}', will_payload='[]').open(Path()); sink.be_present(); os._exit(0)"
+    )
+    subscriber = Subscriber(broker.port)
+    subprocess.run([sys.executable, "-c", code, str(broker.port)], check=True)
+    subscriber.wait_for(2)
+    assert list(zip(subscriber.topics, subscriber.results, strict=True)) == [("b", {}), ("b", [])]
+    subscriber.end()
+
+
+def test_a_quiet_sink_is_connected_again_after_the_broker_was_away(
+    broker: PurePythonBroker, tmp_path: Path
+) -> None:
+    """Also while nothing is found: others would take it for dead."""
+    config = MqttConfig(
+        host="127.0.0.1", port=broker.port, topic="t", birth_topic="b", birth_payload="{}",
+        on_change=True,
+    )  # fmt: skip
+    said: list[str] = []
+    sink = config.open(tmp_path)
+    delivering = Delivery(sink, ReconnectConfig(), said.append, wanted=ResultFilter.of(config))
+    thread = threading.Thread(target=delivering.run)
+    thread.start()
+    subscriber = Subscriber(broker.port)
+    subscriber.wait_for(1)
+    subscriber.end()
+    broker.stop()
+    broker.start()
+    subscriber.connect()
+    subscriber.wait_for(2)
+    assert set(subscriber.topics) == {"b"}
+    delivering.finish()
+    thread.join(20)
+    assert not thread.is_alive()
+    subscriber.end()
+
+
 @pytest.mark.parametrize(
     "host", ["a", "a-b.local", "10.0.0.1", "::1", "fe80::1%eth0", "bücher", "_a"]
 )
 def test_a_broker_has_a_name_or_an_address(host: str) -> None:
     assert MqttConfig(host=host, topic="t").host == host
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ("host: a", "the key 'topic' is missing"),
-        ("host: a, topic: 'a/#'", "topic: a topic that is published to has no +, no # and no con"),
-        (
-            'host: a, topic: "a/\\x01"',
-            "topic: a topic that is published to has no +, no # and no co",
-        ),
-        *(
-            (
-                f"host: '{host}', topic: t",
-                "host: must be the name or the address of the broker alon",
-            )
-            for host in ("mqtt://a", "mqtts://a:8883", "a:1883", "u@a", "a/b", "a b", "[::1]:1883")
-        ),
-        ("host: a, topic: 'a/{frame}'", "topic: there is no {frame}; a topic may have {index}"),
-        ("host: a, topic: t, qos: 2", "qos: must be 0 or 1, not 2"),
-        ("host: a, topic: t, password: secret", "a password needs a username; add it"),
-        ("host: a, topic: t, username: u, password: 31415", "must be text, not the value given"),
-        ("host: a, topic: t, username: u, password: [secret]", "must be text, not the value given"),
-        ("host: a, topic: t, username: u, password: secret, password_env: X", "contradict each"),
-        ("host: a, topic: t, username: u, password_env: NOT_SET", "variable 'NOT_SET' is not set"),
-        ("host: a, topic: t, tls_ca: x.pem", "tls_ca has no effect without tls: true"),
-        ("host: a, topic: t, tls: true, tls_ca: x.pem", "no certificate: "),
-    ],
-)
-def test_a_mistake_is_a_sentence_without_secrets(tmp_path: Path, keys: str, sentence: str) -> None:
-    (tmp_path / "cluster.yaml").write_text(
-        "model: builtin:yolov2\ninput: {source: '-'}\nnodes: [{name: a}]\nsinks:\n"
-        f"  - {{kind: mqtt, {keys}}}\n"
-    )
-    with pytest.raises(BadInputError) as caught:
-        open_sinks(load_cluster(tmp_path / "cluster.yaml", "cluster.yaml"))
-    assert sentence in str(caught.value)
-    assert "cluster.yaml, line 5, sinks[0]" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert "31415" not in str(caught.value)
 
 
 mosquitto = pytest.mark.skipif(why_no_mosquitto() is not None, reason=str(why_no_mosquitto()))

@@ -10,7 +10,7 @@ import pytest
 
 from csdf_edge.testing.sink_contract import made_result
 from launcher.config.ends.sink import FrameResult, ResultRefusedError
-from launcher.sinks.result_json import MOST_VALUES, result_as_json, result_line
+from launcher.sinks.result_json import MOST_VALUES, result_as_json, result_text
 
 
 class Box:
@@ -24,7 +24,7 @@ def parsed(result: FrameResult) -> object:
     def refuse(text: str) -> None:
         raise AssertionError(text)
 
-    return json.loads(result_line(result), parse_constant=refuse)
+    return json.loads(result_text(result), parse_constant=refuse)
 
 
 def test_it_has_the_frame_its_times_and_the_predictions() -> None:
@@ -79,7 +79,7 @@ def test_every_number_is_finite() -> None:
 
 
 def test_a_name_that_is_no_text_is_json_all_the_same() -> None:
-    line = result_line(
+    line = result_text(
         FrameResult(0, 0, {}, name=b"caf\xe9\x1b.jpg".decode("utf-8", "surrogateescape"))
     )
     assert line.isascii()
@@ -94,4 +94,4 @@ def test_predictions_that_are_no_json_refuse_this_result_only(bad: object) -> No
             return {"score": bad}
 
     with pytest.raises(ResultRefusedError, match="frame 3: its predictions cannot be written"):
-        result_line(replace(made_result(3), predictions=Bad()))
+        result_text(replace(made_result(3), predictions=Bad()))

@@ -14,9 +14,6 @@ import pytest
 
 from csdf_edge.testing.sink_contract import SinkContract, made_result
 from launcher.config.ends.sink import ResultRefusedError, SinkConfig, SinkLostError
-from launcher.config.load import load_cluster
-from launcher.errors import BadInputError
-from launcher.sinks.opening import open_sinks
 from launcher.sinks.webhook import MOST_ANSWER_BYTES, WebhookConfig, WebhookSink
 from tests.sinks.web_server import Answer, Handler, WebServer, accept, hang_up, raw, status
 
@@ -118,7 +115,7 @@ def test_a_server_that_names_a_time_is_left_alone_until_then(
     with pytest.raises(SinkLostError, match="answers 503"):
         sink.write(made_result(0))
     server.answer = accept
-    with pytest.raises(SinkLostError, match="tried again after 300 s, as it said"):
+    with pytest.raises(SinkLostError, match="no request within the next 300 s"):
         sink.write(made_result(0))
     assert server.posted == []
 
@@ -175,7 +172,7 @@ def test_a_slow_answer_ends_in_time(server: WebServer, sink: WebhookSink, first:
     stop.set()
 
 
-def test_a_slow_or_endless_body_behind_a_good_status_is_a_delivered_result(
+def test_a_slow_or_endless_body_after_a_good_status_is_a_delivered_result(
     server: WebServer, sink: WebhookSink
 ) -> None:
     stop = threading.Event()
@@ -217,36 +214,6 @@ def test_garbage_for_an_answer_costs_nothing_but_the_attempt(
     sink._not_before_s = 0
     sink.write(made_result(1))
     assert server.posted[-1]["index"] == 1
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ("url: ftp://a/", "url: must be a URL that begins with http:// or https://"),
-        ("url: http://", "url: must be a URL"),
-        ("url: 'http://a:99999/'", "url: is no URL"),
-        ("url: 'http://u:secret@a/'", "url: must not have a user and a password"),
-        ("url: 'http://a/ b'", "url: must be ASCII without blanks"),
-        ("url: http://a/, headers: {Authorization: secret}", "give it by headers_env"),
-        ("url: http://a/, headers: {'a\\nb': secret}", "is no header that can be given"),
-        ('url: http://a/, headers: {a: "secret\\r\\nX: y"}', "must be printable ASCII"),
-        ("url: http://a/, headers: {host: secret}", "is no header that can be given"),
-        ("url: http://a/, headers: {A: x, a: secret}", "is given twice"),
-        ("url: http://a/, headers: {A: {secret: 3}}", "headers.A: must be text"),
-        ("url: http://a/, token_env: NOT_SET", "the environment variable 'NOT_SET' is not set"),
-        ("url: https://a/, tls_ca: nothing.pem", "no certificate: "),
-    ],
-)
-def test_a_mistake_is_a_sentence_without_secrets(tmp_path: Path, keys: str, sentence: str) -> None:
-    (tmp_path / "cluster.yaml").write_text(
-        "model: builtin:yolov2\ninput: {source: '-'}\nnodes: [{name: a}]\nsinks:\n"
-        f"  - {{kind: webhook, {keys}}}\n"
-    )
-    with pytest.raises(BadInputError) as caught:
-        open_sinks(load_cluster(tmp_path / "cluster.yaml", "cluster.yaml"))
-    assert sentence in str(caught.value)
-    assert "cluster.yaml, line 5, sinks[0]" in str(caught.value)
-    assert "secret" not in str(caught.value).replace("is a secret", "")
 
 
 def test_the_path_of_the_url_is_in_no_message(server: WebServer, sink: WebhookSink) -> None:

@@ -201,7 +201,7 @@ def test_a_file_that_replaces_the_one_that_was_taken_is_a_frame_too(
             assert data[0, 0, 0] == number
 
 
-def test_a_folder_that_is_gone_is_lost_and_goes_on_when_it_is_back(folder: Path) -> None:
+def test_a_folder_that_is_gone_is_lost_and_continues_when_it_is_back(folder: Path) -> None:
     source = opened(folder)
     frames = source.frames()
     assert next(frames).name == "a.png"

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from launcher.config.cluster import InputConfig
-from launcher.config.ends.source_kinds import SOURCES
+from launcher.config.ends.kinds import SOURCES
 from launcher.config.load import Cluster, load_cluster
+from launcher.config.network import InputConfig
 from launcher.config.redaction import without_password
 from launcher.errors import BadInputError
 from launcher.plan.files import cluster_text
 from launcher.run.request import Request
 from launcher.sources.opening import open_source
-from launcher.streaming.job import load_target
+from launcher.streaming.target import load_target
 
 CLUSTER = "model: builtin:yolov2\nnodes: [{name: a}]\n"
-
-PLUGIN = """
-from typing import ClassVar
-from launcher.config.ends.source import SourceConfig
-
-class Sky(SourceConfig):
-    kind: ClassVar[str] = "sky"
-    colour: str = "blue"
-    def open(self, folder):
-        raise NotImplementedError
-
-broken = 1 / 0 if False else None
-"""
 
 
 def cluster(folder: Path, given: str) -> Cluster:
@@ -50,20 +35,6 @@ def opened(given: Cluster) -> str:
     """Open the source of a cluster and return its description."""
     where = given.source.where(("input", "source"))
     return open_source(given.config.input, given.folder, where).description
-
-
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with entry points, as pip would install it."""
-    (tmp_path / "sky_source.py").write_text(PLUGIN)
-    info = tmp_path / "csdf_sky-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: csdf-sky\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[csdf_edge.sources]\nsky = sky_source:Sky\ngone = sky_source:Gone\n"
-        "nothing = sky_source:broken\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +99,21 @@ def test_files_and_random_are_no_sources(tmp_path: Path, text: str) -> None:
             "{source: {kind: folder, path: x, after: move}}",
             "input.source: after: move and move_to belong together; give both or none",
         ),
+        *(
+            (f"{{source: {{kind: video, {keys}}}}}", f"line 3, input.source: {sentence}")
+            for keys, sentence in (
+                ("url: a.mp4, username: me", "username and password are those of an address"),
+                ("url: 'rtsp://c/a', password_env: X", "name the user once"),
+                ("url: 'rtsp://me@c/a', username: me", "name the user once"),
+                ("url: 'rtsp://me:secret@c/a', password_env: X", "url has a password already"),
+                (
+                    "url: 'rtsp://me@c/a', password_env: X, password_file: x",
+                    "password_env and password_file contradict each",
+                ),
+                ("url: 'rtsp://me@c/a', password_env: NOT_SET", "password_env: the environment"),
+                ("url: 'rtsp://me@c/a', password_file: nowhere", "password_file: "),
+            )
+        ),
         ("none.mp4", "line 3, input.source: there is no file '"),
         ("{source: nowhere}", "line 3, input.source: there is no folder '"),
         ("{source: {kind: video, url: .}}", "is not a regular file; name another"),
@@ -140,34 +126,6 @@ def test_a_mistake_is_named_with_file_line_and_key(
     said = mistake(tmp_path, given)
     assert sentence in said
     assert "secret" not in said
-
-
-def test_an_unknown_kind_lists_those_there_are(tmp_path: Path, plugin: None) -> None:
-    said = mistake(tmp_path, "{source: {kind: webcam}}")
-    assert (
-        "line 3, input.source.kind: there is no kind of source 'webcam'; there are video, folder, "
-        "stdin, gone, nothing, sky" in said
-    )
-
-
-def test_a_plugin_is_a_kind_like_others(tmp_path: Path, plugin: None) -> None:
-    found = cluster(tmp_path, "{source: {kind: sky, colour: grey}}").config.input.source
-    assert found is not None
-    assert SOURCES.as_written(found) == {"kind": "sky", "colour": "grey"}
-    assert "did you mean 'colour'" in mistake(tmp_path, "{source: {kind: sky, color: grey}}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "sentence"),
-    [
-        ("gone", "the kind 'gone' of the package 'csdf-sky' cannot be imported: "),
-        ("nothing", "the kind 'nothing' of the package 'csdf-sky' is no SourceConfig"),
-    ],
-)
-def test_a_broken_plugin_is_named_with_its_package(
-    tmp_path: Path, plugin: None, kind: str, sentence: str
-) -> None:
-    assert f"input.source.kind: {sentence}" in mistake(tmp_path, f"{{source: {{kind: {kind}}}}}")
 
 
 def test_other_keys_of_the_input_apply_to_a_source(tmp_path: Path) -> None:
@@ -228,15 +186,6 @@ def test_no_text_of_a_source_has_the_password(tmp_path: Path) -> None:
     given = cluster(tmp_path, "rtsp://me:secret@camera/a?token=secret")
     assert opened(given) == "rtsp://camera/a"
     assert "secret" not in repr(given.config.input)
-
-
-def test_reading_a_cluster_imports_no_library_of_a_source(tmp_path: Path) -> None:
-    (tmp_path / "cluster.yaml").write_text(f"{CLUSTER}input: rtsp://camera/a\n")
-    code = (
-        "import sys; from pathlib import Path; from launcher.config.load import load_cluster;"
-        "from launcher.config.ends.source_kinds import SOURCES;"
-        "[SOURCES.find(kind) for kind in SOURCES.built_in];"
-        f"load_cluster(Path({str(tmp_path / 'cluster.yaml')!r}));"
-        "assert not {'av', 'cv2'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    (tmp_path / "password").write_text("secret\n")
+    keys = "{source: {kind: video, url: 'rtsp://camera/a', username: me, password_file: password}}"
+    assert opened(cluster(tmp_path, keys)) == "rtsp://camera/a"

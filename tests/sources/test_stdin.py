@@ -129,7 +129,7 @@ def test_nothing_at_all_is_no_frame() -> None:
         (array(3, dtype="O"), "frame 0: it holds Python objects"),
         (
             array(3).replace(b"(3,), ", b"(99999999999,), ", 1)[:400],
-            "frame 0: it states 399999999996 bytes of data; there are or may be 536870912",
+            "frame 0: it declares 399999999996 bytes of data, but has or may have only 536870912",
         ),
     ],
 )  # fmt: skip
@@ -141,7 +141,7 @@ def test_what_cannot_be_a_frame_ends_the_source_with_a_sentence(
     assert sentence in str(error)
 
 
-def test_a_source_that_cannot_go_on_says_so_again() -> None:
+def test_a_source_that_cannot_continue_says_so_again() -> None:
     with pipe_of(b"nothing") as source:
         for _ in range(2):
             with pytest.raises(BadInputError, match="it begins neither"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
@@ -141,7 +142,7 @@ def test_a_truncated_file_gives_what_is_whole_and_then_a_sentence(tmp_path: Path
     os.truncate(path, path.stat().st_size // 2)
     found, error = until_error(path)
     assert isinstance(error, BadInputError)
-    assert f"cut.mp4: is broken behind {len(found)} frames: a part of it is missing" in str(error)
+    assert f"cut.mp4: is broken after {len(found)} frames: a part of it is missing" in str(error)
     assert len(found) > 50
     assert [number_in(image(frame)) for frame in found] == list(range(len(found)))
 
@@ -224,7 +225,7 @@ def test_recordings_that_were_joined_give_the_frames_of_all(tmp_path: Path) -> N
     assert [number_in(image(frame)) for frame in frames_of(path)] == [*range(40)] * 2
 
 
-def test_a_file_goes_on_behind_packets_that_were_lost(tmp_path: Path) -> None:
+def test_a_file_continues_after_packets_that_were_lost(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.ts", 200, "-g", "20", "-b:v", "2M")
     content = bytearray(path.read_bytes())
     begin = 188 * (len(content) // 188 // 2)
@@ -286,7 +287,7 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/live"
 
 
-def test_a_stream_of_ffmpeg_that_is_killed_is_lost_and_goes_on_when_it_is_back() -> None:
+def test_a_stream_of_ffmpeg_that_is_killed_is_lost_and_continues_when_it_is_back() -> None:
     port = free_port()
     output = (*MPEGTS, f"tcp://127.0.0.1:{port}?listen")
     source = VideoConfig(url=f"tcp://127.0.0.1:{port}", timeout_s=5.0).open(Path())
@@ -338,7 +339,9 @@ def test_a_server_that_says_nothing_is_lost_after_the_time_out() -> None:
     with silent_server() as url:
         source = VideoConfig(url=url, timeout_s=0.3).open(Path())
         began_s = time.monotonic()
-        with pytest.raises(SourceLostError, match=r"no answer came for 0\.3 s|no frame came for"):
+        with pytest.raises(
+            SourceLostError, match=r"no answer arrived for 0\.3 s|no frame arrived for"
+        ):
             list(source.frames())
         assert time.monotonic() - began_s < 3
 
@@ -405,6 +408,50 @@ def test_a_refused_password_is_the_users_mistake_and_other_answers_may_change(
             thread.join()
     assert type(caught.value) is kind
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["username", "url"])
+def test_a_password_comes_from_the_environment_or_a_file(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, password = write_video(tmp_path / "a.mp4", 3).read_bytes(), "s/ecr@e?t:#"
+    expected = "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
+    given: list[str | None] = []
+
+    class Guarded(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            given.append(self.headers["Authorization"])
+            is_known = given[-1] == expected
+            self.send_response(200 if is_known else 401)
+            if not is_known:
+                self.send_header("WWW-Authenticate", 'Basic realm="camera"')
+            self.send_header("Content-Length", str(len(content) if is_known else 0))
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(content if is_known else b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    (tmp_path / "password").write_text(password + "\n")
+    monkeypatch.setenv("CAMERA_PASSWORD", password)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            place = f"127.0.0.1:{server.server_port}/a.mp4?channel=1"
+            user = {"username": "me"} if written == "username" else {}
+            url = f"http://{'me@' if written == 'url' else ''}{place}"
+            for key, where in (
+                ("password_env", "CAMERA_PASSWORD"),
+                ("password_file", str(tmp_path / "password")),
+            ):
+                found = frames_of(url, **user, **{key: where}, live=False)
+                assert len(found) == 3
+        finally:
+            server.shutdown()
+            thread.join()
+    assert expected in given
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _text(process: int, address: int) -> str:
     with open(f"/proc/{process}/mem", "rb", buffering=0) as memory:
         memory.seek(address)
         text = memory.read(_PAGE - address % _PAGE)
-        while b"\0" not in text:  # it goes on in the next page, which is there then
+        while b"\0" not in text:  # it continues in the next page, which is there then
             text += memory.read(_PAGE)
         return os.fsdecode(text.split(b"\0", 1)[0])
 

@@ -12,12 +12,11 @@ import numpy as np
 from launcher.clock import StreamClock
 from launcher.config.ends.sink import FrameResult, ResultRefusedError, SinkLostError
 from launcher.config.ends.source import FrameRefusedError, SourceFrame, SourceLostError
-from launcher.config.pace import Overload
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.run import Overload, ReconnectConfig
 from launcher.errors import BadInputError
+from launcher.sinks.filtering import ResultFilter
 from launcher.streaming.delivery import Delivery
-from launcher.streaming.overload import OverloadQueue
-from launcher.streaming.reading import NumberedFrame, Reader
+from launcher.streaming.reading import Reader
 
 WAIT_S = 20.0
 
@@ -31,6 +30,7 @@ class SimulatedClock(StreamClock):
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
+        self.on_wait: Callable[[], None] = lambda: None
         self._now_s = 0.0
         self._lock = threading.Lock()
 
@@ -38,10 +38,15 @@ class SimulatedClock(StreamClock):
         with self._lock:
             return self._now_s
 
+    def pass_s(self, seconds: float) -> None:
+        with self._lock:
+            self._now_s += seconds
+
     def wait(self, event: threading.Event, seconds: float) -> bool:
         with self._lock:
             self._now_s += seconds
             self.waits_s.append(seconds)
+        self.on_wait()
         return event.is_set()
 
 
@@ -51,7 +56,7 @@ def image(number: int) -> Array:
 
 
 class ScriptedSource:
-    """Gives `x`, the number of each frame, by a script that goes on after a loss."""
+    """Gives `x`, the number of each frame, by a script that continues after a loss."""
 
     description = "the test's source"
 
@@ -157,7 +162,7 @@ def result(index: int) -> FrameResult:
     return FrameResult(index, float(index), {})
 
 
-def doubled(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+def doubled(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
     """A cluster that answers at once."""
     done: Future[dict[str, Array]] = Future()
     done.set_result({"y": 2 * inputs["x"]})
@@ -173,11 +178,18 @@ def reader(
     most: int | None = None,
     clock: StreamClock | None = None,
     say: Callable[[str], None] = lambda _: None,
-    on_drop: Callable[[NumberedFrame], None] | None = None,
+    period_s: float = 0.0,
 ) -> Reader:
-    frames = OverloadQueue(places, overload, on_drop)
-    policy = reconnect or ReconnectConfig()
-    return Reader(source, frames, policy, say, most=most, clock=clock or SimulatedClock())
+    return Reader(
+        source,
+        reconnect or ReconnectConfig(),
+        say,
+        on_overload=overload,
+        places=places,
+        most=most,
+        period_s=period_s,
+        clock=clock or SimulatedClock(),
+    )
 
 
 def delivery(
@@ -188,7 +200,10 @@ def delivery(
     reconnect: ReconnectConfig | None = None,
     clock: StreamClock | None = None,
     say: Callable[[str], None] = lambda _: None,
+    wanted: ResultFilter | None = None,
 ) -> Delivery:
     policy = reconnect or ReconnectConfig()
     clock = clock or SimulatedClock()
-    return Delivery(sink, policy, say, on_overload=overload, places=places, clock=clock)
+    return Delivery(
+        sink, policy, say, wanted=wanted, on_overload=overload, places=places, clock=clock
+    )

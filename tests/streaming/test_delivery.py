@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cnn.model import Model
 from launcher.config.ends.sink import FrameResult
-from launcher.config.pace import Overload
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.run import Overload, ReconnectConfig
 from launcher.errors import RunFailedError
-from launcher.streaming.delivery import SinkCounts
+from launcher.run.parts import Part
+from launcher.streaming.delivery import Delivery, SinkCounts
 from launcher.view.history import quantile_s
 from tests.streaming.parts import (
     WAIT_S,
@@ -95,7 +99,7 @@ class BrokenSink(ScriptedSink):
         raise OSError("nor can it be closed")
 
 
-def test_the_first_error_of_a_sink_is_the_one_that_is_told() -> None:
+def test_the_first_error_of_a_sink_is_the_one_that_is_reported() -> None:
     sink = BrokenSink()
     delivering = delivery(sink)
     delivering.put(result(0), 0.0)
@@ -120,3 +124,15 @@ def test_a_result_that_is_being_written_waits() -> None:
     assert delivering.counts.waiting == 1
     assert sink.closed == 1
     assert len(sink.threads) == 1
+
+
+def test_of_networks_side_by_side_a_sink_gets_the_outputs_of_its_own() -> None:
+    sink = ScriptedSink()
+    model = SimpleNamespace(network=SimpleNamespace(name="gate"), outputs=("y",))
+    part = Part(cast(Model, model), is_alone=False)
+    delivering = Delivery(sink, ReconnectConfig(), lambda _: None, part=part)
+    both = {"gate/y": np.array([1]), "yard/y": np.array([2])}
+    assert delivering.put(FrameResult(0, 0.0, both), 0.0)
+    delivering.finish()
+    delivering.run()
+    assert sink.taken[0].outputs == {"y": both["gate/y"]}

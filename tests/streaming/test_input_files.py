@@ -51,6 +51,23 @@ def test_arrays_are_decoded_and_repeated_as_often_as_frames_asks_for(tmp_path: P
     np.save(tmp_path / "three.npy", np.load(DIGITS / "test_images.npy")[:3])
     report = tmp_path / "out.html"
     lines = launched(tmp_path, f"'{tmp_path}/three.npy'", "--frames", "7", "--report", str(report))
-    assert "7 results in" in report.read_text()
+    assert "7 frames in" in report.read_text()
     assert [line["index"] for line in lines] == list(range(7))
     assert seen(lines) == (true_classes(3) * 3)[:7]
+
+
+@pytest.mark.slow
+def test_results_of_files_go_to_sinks_and_to_a_folder_and_are_compared(tmp_path: Path) -> None:
+    np.save(tmp_path / "three.npy", np.load(DIGITS / "test_images.npy")[:3])
+    (tmp_path / "truth.txt").write_text("\n".join(map(str, true_classes(3))) + "\n")
+    given = f"'{tmp_path}/three.npy'\ntruth: {tmp_path}/truth.txt"
+    kept = ("--output", str(tmp_path / "out"), "--journal", str(tmp_path / "kept"))
+    page = tmp_path / "out.html"
+    lines = launched(tmp_path, given, "--frames", "7", *kept, "--report", str(page))
+    assert [line["index"] for line in lines] == list(range(7))
+    assert len(list((tmp_path / "out").glob("*.npy"))) == 7
+    text = page.read_text()
+    assert "agrees with ONNX Runtime on the whole model" in text
+    assert "accuracy 100.00%" in text
+    assert "7 of 7 results delivered" in text
+    assert launched(tmp_path, given, "--frames", "7", *kept, "--resume") == lines

@@ -119,9 +119,20 @@ def test_every_frame_of_a_video_becomes_a_line_with_its_time(launcher: Launcher)
     assert (report["read"], report["dropped"], report["results"]) == (FRAMES, 0, FRAMES)
     (sink,) = report["sinks"]
     assert (sink["given"], sink["delivered"], sink["not_delivered"]) == (FRAMES, FRAMES, 0)
-    assert report["source"] == "video.mkv" or "video.mkv" in report["source"]
+    assert "video.mkv" in report["input"]
     assert report["signal"] is None
     assert 0 < report["latency"]["median_s"] <= report["latency"]["percentile_99_s"]
+
+
+def test_a_video_continues_where_it_was_and_its_results_are_compared(launcher: Launcher) -> None:
+    change(launcher, "task: none\n", "task: none\njournal: {folder: kept, keep: 10MB}\n")
+    launcher.json("cluster.yaml", "--frames", "10")
+    change(launcher, "task: none\n", "task: none\nverify_every: 7\n")
+    report = launcher.json("cluster.yaml", "--resume", "--output", "out")
+    check(lines((launcher.folder / "results.jsonl").read_text()))
+    assert (report["read"], report["frames"], report["journal"]["resumed"]) == (30, 30, 10)
+    assert (report["agrees"], report["compared"]) == (True, 4)
+    assert len(list((launcher.folder / "out").glob("*.npy"))) == FRAMES
 
 
 def test_results_go_to_standard_output_and_the_report_does_not(launcher: Launcher) -> None:
@@ -130,8 +141,8 @@ def test_results_go_to_standard_output_and_the_report_does_not(launcher: Launche
     assert code == 0, err
     assert len(lines(out)) == 10
     check(lines(out))
-    assert "10 results in" in err
-    assert "10 frames read, 0 of them dropped" in err
+    assert "10 frames in" in err
+    assert "standard output: 10 of 10 results delivered" in err
     code, out, err = launcher.run("cluster.yaml", "--json")
     assert code == 2
     assert "--json" in err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.pace import Overload
+from launcher.config.run import Overload
 from launcher.streaming.overload import OverloadQueue
 
 WAIT_S = 20.0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from launcher.config.pace import Pace
+from launcher.config.run import Overload
+from launcher.results.journal.ranges import FrameSequence
 from launcher.streaming.overload import OverloadQueue
-from launcher.streaming.pacing import PacedNumbers, offer
-from tests.streaming.parts import SimulatedClock
+from launcher.streaming.reading import NumberedFrame
+from tests.streaming.parts import ScriptedSource, SimulatedClock, reader
 
 
-class FullQueue(OverloadQueue[int]):
+class FullQueue(OverloadQueue[NumberedFrame]):
     """Has no place until so many seconds of `clock` have passed; `offered_s` are the times."""
 
     def __init__(self, clock: SimulatedClock, full_s: float) -> None:
@@ -20,75 +19,73 @@ class FullQueue(OverloadQueue[int]):
         self.clock, self.full_s = clock, full_s
         self.offered_s: list[float] = []
 
-    def put(self, item: int, *, timeout_s: float | None = None) -> bool:
-        if self.full_s and item:
+    def put(self, item: NumberedFrame, *, timeout_s: float | None = None) -> bool:
+        if self.full_s and item.index:
             if timeout_s is not None:
                 return False
-            self.clock.wait(threading.Event(), self.full_s)
+            self.clock.pass_s(self.full_s)
             self.full_s = 0.0
         self.offered_s.append(self.clock.now_s())
         return super().put(item, timeout_s=timeout_s)
 
 
-def test_a_frame_is_offered_at_once_and_one_each_period_after_it() -> None:
-    clock = SimulatedClock()
-    began_s = clock.now_s()
-    numbers = FullQueue(clock, 0.0)
-    offer(numbers, 4, 0.5, threading.Event(), clock)
-    assert [at_s - began_s for at_s in numbers.offered_s] == [0.0, 0.5, 1.0, 1.5]
-    assert [numbers.take() for _ in range(5)] == [0, 1, 2, 3, None]
-
-
-def test_a_source_that_is_held_up_goes_on_at_its_pace_from_there() -> None:
-    clock = SimulatedClock()
-    began_s = clock.now_s()
-    numbers = FullQueue(clock, 10.0)
-    offer(numbers, 4, 0.5, threading.Event(), clock)
-    assert [at_s - began_s for at_s in numbers.offered_s] == [0.0, 10.5, 11.0, 11.5]
-
-
 @pytest.mark.parametrize(
-    ("policy", "kept"), [("drop-oldest", [5, 6]), ("drop-newest", [0, 1]), ("block", None)]
+    ("full_s", "offered_s"), [(0.0, [0.0, 0.5, 1.0, 1.5]), (10.0, [0.0, 10.5, 11.0, 11.5])]
 )
-def test_what_finds_no_place_is_dropped_as_the_user_chose(
-    policy: str, kept: list[int] | None
+def test_a_frame_is_offered_each_period_and_a_source_that_is_held_up_continues_from_there(
+    full_s: float, offered_s: list[float]
 ) -> None:
-    dropped: list[int] = []
-    numbers: OverloadQueue[int] = OverloadQueue(2, policy, dropped.append)
-    if kept is None:  # somebody has to take them
-        with PacedNumbers(7, Pace(1e6, policy, 2)) as paced:
-            assert list(paced) == list(range(7))
-            assert not paced.dropped
-        return
-    offer(numbers, 7, 0.5, threading.Event(), SimulatedClock())
-    assert [numbers.take() for _ in range(3)] == [*kept, None]
-    assert dropped == [number for number in range(7) if number not in kept]
+    clock = SimulatedClock()
+    reading = reader(ScriptedSource(["frame"] * 4), clock=clock, period_s=0.5)
+    reading.frames = queue = FullQueue(clock, full_s)
+    reading.run()
+    assert queue.offered_s == offered_s
+    taken = [queue.take() for _ in range(5)]
+    assert [frame and frame.index for frame in taken] == [0, 1, 2, 3, None]
 
 
-@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
-def test_every_number_is_taken_or_dropped_in_order(policy: str) -> None:
-    with PacedNumbers(2000, Pace(1e6, policy, 3)) as paced:
-        taken = list(paced)
-        assert sorted([*taken, *paced.dropped]) == list(range(2000))
-        assert taken == sorted(taken)
-        assert list(paced.dropped) == sorted(paced.dropped)
+@pytest.mark.parametrize(("policy", "kept"), [("drop-oldest", [5, 6]), ("drop-newest", [0, 1])])
+def test_what_finds_no_place_is_dropped_as_the_user_chose(
+    policy: Overload, kept: list[int]
+) -> None:
+    reading = reader(ScriptedSource(["frame"] * 7), policy, 2, period_s=0.5)
+    reading.run()
+    taken = [reading.frames.take() for _ in range(3)]
+    assert [frame and frame.index for frame in taken] == [*kept, None]
+    lost = [*FrameSequence(reading.take_lost())]
+    assert lost == [number for number in range(7) if number not in kept]
+    assert reading.frames.counts.dropped == 5
 
 
-def test_a_stream_that_ends_early_leaves_no_thread() -> None:
-    with PacedNumbers(10**9, Pace(0.001)) as paced:
-        assert next(iter(paced)) == 0
-    assert "csdf-edge pace" not in [thread.name for thread in threading.enumerate()]
+class Camera(ScriptedSource):
+    """Makes a frame every 0.1 s, whoever takes it."""
+
+    def __init__(self, clock: SimulatedClock, frames: int) -> None:
+        super().__init__(["frame"] * frames, is_live=True)
+        self.clock = clock
+
+    def frames(self):  # type: ignore[no-untyped-def]
+        for frame in super().frames():
+            yield frame
+            self.clock.pass_s(0.1)
 
 
-def test_an_error_of_the_thread_that_offers_comes_behind_the_frames_before() -> None:
-    def fail(_: int) -> None:
-        raise ValueError("no memory")
-
-    paced = PacedNumbers(9, Pace(1e6, "drop-newest", 1))
-    paced._queue._on_drop = fail
+def test_a_live_source_is_not_slowed_down_and_frames_that_come_too_early_are_dropped() -> None:
+    clock = SimulatedClock()
+    reading = reader(Camera(clock, 10), "drop-oldest", 9, clock=clock, period_s=0.25)
+    reading.run()
+    assert clock.waits_s == []
     taken = []
-    with paced, pytest.raises(ValueError, match="no memory"):  # noqa: PT012 - one of them
-        paced._thread.join()
-        for number in paced:
-            taken.append(number)  # noqa: PERF402 - until it raises
-    assert taken == [0]
+    while (frame := reading.frames.take()) is not None:
+        taken.append(frame.index)
+    assert taken == [0, 3, 5, 8]
+    assert reading.frames.counts.dropped == 6
+    assert [*FrameSequence(reading.take_lost())] == [1, 2, 4, 6, 7, 9]
+
+
+def test_a_source_that_is_stopped_while_its_next_frame_is_not_due_offers_it_no_more() -> None:
+    clock = SimulatedClock()
+    reading = reader(ScriptedSource(["frame"] * 9), clock=clock, period_s=1000.0)
+    clock.on_wait = reading.stop
+    reading.run()
+    assert reading.frames.counts.offered == 1

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.pace import Overload
-from launcher.config.reconnect import ReconnectConfig
+from launcher.config.run import Overload, ReconnectConfig
 from launcher.errors import BadInputError, RunFailedError
-from launcher.streaming.gaps import KEPT
+from launcher.results.gaps import KEPT
+from launcher.results.journal.ranges import FrameSequence
 from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
 
 
@@ -21,23 +21,24 @@ from tests.streaming.parts import ScriptedSource, SimulatedClock, Step, reader
 def test_every_frame_has_the_next_number_whatever_was_lost_or_dropped(
     steps: list[Step], overload: Overload, places: int
 ) -> None:
-    dropped: list[int] = []
-    reading = reader(
-        ScriptedSource(steps), overload, places, on_drop=lambda frame: dropped.append(frame.index)
-    )
+    reading = reader(ScriptedSource(steps), overload, places)
     reading.run()
+    lost = [*FrameSequence(reading.take_lost())]
     queued = []
     while (frame := reading.frames.take()) is not None:
         assert frame.frame.taken_s == frame.index
         queued.append(frame.index)
     numbered = [step for step in steps if step != "lost"]
     given = [number for number, step in enumerate(numbered) if step == "frame"]
-    assert sorted(queued + dropped) == given
-    assert reading.frames.counts.dropped == len(dropped)
+    refused = [number for number in range(len(numbered)) if number not in given]
+    assert sorted(queued + lost) == sorted(given + refused)
+    assert set(refused) <= set(lost)
+    assert reading.frames.counts.dropped == len(lost) - len(refused)
     assert reading.refused == steps.count("refused")
+    assert not reading.take_lost()
 
 
-def test_waits_are_doubled_up_to_a_bound_and_begin_anew_after_a_frame() -> None:
+def test_waits_are_doubled_up_to_a_bound_and_begin_again_after_a_frame() -> None:
     clock = SimulatedClock()
     steps: list[Step] = ["frame", *["lost"] * 5, "frame", "lost", "frame"]
     said: list[str] = []
@@ -50,9 +51,9 @@ def test_waits_are_doubled_up_to_a_bound_and_begin_anew_after_a_frame() -> None:
     assert [(gap.after_frame, gap.seconds) for gap in gaps.last] == [(0, 9.5), (1, 0.5)]
     assert said == [
         "the test's source: unplugged; connecting again",
-        "the test's source: frames come again, after 9.5 s",
+        "the test's source: frames arrive again, after 9.5 s",
         "the test's source: unplugged; connecting again",
-        "the test's source: frames come again, after 0.5 s",
+        "the test's source: frames arrive again, after 0.5 s",
     ]
 
 
@@ -64,7 +65,7 @@ def test_a_gap_lasts_from_a_loss_to_the_next_frame(steps: list[Step]) -> None:
     assert reading.gaps.number == len(letters.replace("f", " ").split())
 
 
-def test_a_broken_frame_is_left_out_and_told() -> None:
+def test_a_broken_frame_is_left_out_and_reported() -> None:
     said: list[str] = []
     reading = reader(ScriptedSource(["frame", "refused", "frame"]), say=said.append)
     reading.run()

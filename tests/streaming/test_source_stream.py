@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from launcher.config.ends.sink import FrameResult, Predictions
 from launcher.config.ends.source import SourceFrame
-from launcher.config.pace import Overload
-from launcher.config.reconnect import ReconnectConfig
-from launcher.errors import BadInputError, LauncherError, RunFailedError
-from launcher.inputs.placement import ImagePlacement
-from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, SourceStream, Submit
+from launcher.config.run import Overload, ReconnectConfig
+from launcher.errors import BadInputError, LauncherError, RunFailedError, UnfitFrameError
+from launcher.inputs.fitting import ImagePlacement
+from launcher.run.streamed_results import Submit
+from launcher.streaming.source_stream import CLOSING_S, STOPPING_S, NetworkEnds, SourceStream
+from launcher.tasks.opening import Task
 from tests.streaming.parts import (
     WAIT_S,
     Answer,
@@ -50,7 +51,11 @@ class SinkScript:
 
 
 def threads_of_streams() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("csdf-edge ")]
+    """The threads that do not end, although what they were started for has."""
+    started = [t for t in threading.enumerate() if t.name.startswith("csdf-edge ")]
+    for thread in started:
+        thread.join(WAIT_S)
+    return [thread.name for thread in started if thread.is_alive()]
 
 
 def in_background(stream: SourceStream, submit: Submit = doubled, in_flight: int = 3) -> Background:
@@ -59,7 +64,7 @@ def in_background(stream: SourceStream, submit: Submit = doubled, in_flight: int
 
 def run(stream: SourceStream, submit: Submit = doubled, in_flight: int = 3) -> None:
     with stream:
-        stream.run(submit, in_flight)
+        stream.run(submit, lambda: in_flight)
 
 
 class Background:
@@ -84,7 +89,7 @@ class Background:
             raise self._error
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(["frame", "frame", "lost"]), max_size=30),
     policies,
@@ -113,7 +118,7 @@ def test_whatever_is_lost_dropped_or_refused_counts_add_up_in_order(
     stream = SourceStream(reading, deliveries, on_result=seen.append)
     with ThreadPoolExecutor(3) as pool:
 
-        def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+        def submit(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
             return pool.submit(lambda: {"y": 2 * inputs["x"]})
 
         with pytest.raises(LauncherError, match="broken") if ends_broken else nullcontext():
@@ -237,7 +242,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_when_the_stream_is_stopped()
     source, given = EndlessSource(), list[Future[dict[str, Array]]]()
     submitted = threading.Semaphore(0)
 
-    def never(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    def never(_: Mapping[str, Array], **__: object) -> Future[dict[str, Array]]:
         given.append(Future())
         submitted.release()
         return given[-1]
@@ -247,8 +252,8 @@ def test_a_cluster_that_does_not_answer_is_given_up_when_the_stream_is_stopped()
 
     def give_up() -> None:
         with stream:
-            stream.run(never, 2)
-            assert given[0].cancel()
+            stream.run(never, lambda: 2)
+            assert given[0].cancelled()
 
     running = Background(give_up)
     source.next.release()
@@ -267,7 +272,7 @@ def test_a_sink_that_hangs_at_the_end_is_left_behind_and_its_results_are_counted
     stream = SourceStream(
         reader(ScriptedSource(["frame"] * 5)), [hanging, delivery(quick)], clock=clock
     )
-    stream.run(doubled, 2)
+    stream.run(doubled, lambda: 2)
     assert clock.now_s() > CLOSING_S
     assert quick.indices == list(range(5))
     assert hanging.counts.waiting == 5
@@ -277,7 +282,7 @@ def test_a_sink_that_hangs_at_the_end_is_left_behind_and_its_results_are_counted
     assert threads_of_streams() == []
 
 
-def test_a_sink_that_is_slow_but_goes_on_has_all_the_time_it_needs() -> None:
+def test_a_sink_that_is_slow_but_continues_has_all_the_time_it_needs() -> None:
     sink = ScriptedSink()
     stream = SourceStream(reader(ScriptedSource(["frame"] * 50)), [delivery(sink)])
     run(stream)
@@ -296,13 +301,13 @@ class StrangeSink(ScriptedSink):
         raise KeyError("boxes")
 
 
-def fails(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+def fails(_: Mapping[str, Array], **__: object) -> Future[dict[str, Array]]:
     failed: Future[dict[str, Array]] = Future()
     failed.set_exception(RunFailedError("node 'a' was lost"))
     return failed
 
 
-def refuses(_: Mapping[str, Array]) -> Future[dict[str, Array]]:
+def refuses(_: Mapping[str, Array], **__: object) -> Future[dict[str, Array]]:
     raise BadInputError("the network has no input 'x'")
 
 
@@ -334,7 +339,7 @@ def test_what_does_not_fit_is_the_user_s_mistake_only_before_the_first_result() 
     with pytest.raises(BadInputError, match="no input 'x'"):
         run(stream, refuses)
 
-    def refuses_the_third(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    def refuses_the_third(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
         if inputs["x"] == 2:
             raise BadInputError("too large")
         return doubled(inputs)
@@ -363,12 +368,33 @@ def test_a_cluster_that_ends_while_no_frame_is_under_way_ends_the_stream() -> No
         running.join()
 
 
+def test_a_cluster_that_ends_while_a_sink_takes_nothing_ends_the_stream_as_well() -> None:
+    ended: Future[None] = Future()
+    sink = GatedSink()
+    stream = SourceStream(
+        reader(ScriptedSource(["frame"] * 20)), [delivery(sink, places=1)], clock=PassingClock()
+    )
+    ended.add_done_callback(stream.cluster_ended)
+
+    def submit(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
+        if inputs["x"] == 4:
+            ended.set_exception(RunFailedError("no node is left"))
+        return doubled(inputs)
+
+    with pytest.raises(RunFailedError, match="no node is left"):
+        stream.run(submit, lambda: 8)
+    sink.gate.release(20)
+    with stream:
+        pass
+    assert threads_of_streams() == []
+
+
 def test_never_more_frames_are_in_flight_than_agreed() -> None:
     under_way: list[int] = []
     most: list[int] = []
     gate = threading.Semaphore(0)
 
-    def submit(inputs: Mapping[str, Array]) -> Future[dict[str, Array]]:
+    def submit(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
         under_way.append(1)
         most.append(len(under_way))
         future = doubled(inputs)
@@ -392,6 +418,29 @@ def test_never_more_frames_are_in_flight_than_agreed() -> None:
     run(stream, submit, in_flight=3)
     assert max(most) <= 3
     assert sink.indices == list(range(40))
+
+
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_frames_that_do_not_fit_are_left_out_and_counted(in_flight: int) -> None:
+    said: list[str] = []
+    reading = reader(ScriptedSource(["frame", "refused", *["frame"] * 18]), say=said.append)
+    sink, lost = ScriptedSink(), list[int]()
+    stream = SourceStream(reading, [delivery(sink)], on_lost=lost.append)
+    with ThreadPoolExecutor(3) as pool:
+
+        def submit(inputs: Mapping[str, Array], **_: object) -> Future[dict[str, Array]]:
+            if inputs["x"] % 3 == 0:
+                raise UnfitFrameError("input 'x' is int64[1], but the network takes int64[2]")
+            return pool.submit(lambda: {"y": inputs["x"]})
+
+        run(stream, submit, in_flight)
+    unfit = list(range(0, 20, 3))
+    assert sorted(lost) == sorted({*unfit, 1})
+    assert sink.indices == [number for number in range(20) if number not in lost]
+    counted = stream.counts(in_flight, None, None)
+    assert (counted.read, counted.refused, counted.results) == (20, len(lost), len(sink.indices))
+    assert counted.lost == 0
+    assert "frame 0 is left out: input 'x' is int64[1], but the network takes int64[2]" in said
 
 
 @dataclass(frozen=True)
@@ -432,7 +481,8 @@ def test_images_are_fitted_decoded_and_kept_only_for_a_sink_that_needs_them(
     sink: ScriptedSink,
 ) -> None:
     source = ImageSource(["frame"] * 4)
-    run(SourceStream(reader(source), [delivery(sink)], task=MeanTask()))
+    network = NetworkEnds(task=cast(Task, MeanTask()))
+    run(SourceStream(reader(source), [delivery(sink)], network=lambda: network))
     assert sink.indices == [0, 1, 2, 3]
     for result in sink.taken:
         assert result.predictions == Found(ImagePlacement(6, 4, 0.5, 0.5), 2 * result.index)

@@ -1,4 +1,4 @@
-"""A command in a terminal of its own, whose screen a test can read (pyte emulates it)."""
+"""A command in its own terminal, whose screen a test can read (pyte emulates it)."""
 
 from __future__ import annotations
 

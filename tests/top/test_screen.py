@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.top.screen import Style, whole
@@ -65,7 +65,6 @@ def test_a_full_fifo_says_so() -> None:
     assert "full" in row
 
 
-@settings(deadline=None)  # a shared machine may be slow
 @given(
     width=st.integers(20, 200),
     height=st.integers(4, 60),

@@ -82,7 +82,7 @@ def test_a_wrong_token_ends_it_with_a_sentence() -> None:
     with page_server(Runs(run(), token=TOKEN)) as url:
         with top(url, "--token", "wrong") as terminal:
             assert terminal.end() == 2
-            assert "the server wants a token" in terminal.errors
+            assert "the server requires a token" in terminal.errors
         with top(url, CSDF_EDGE_TOKEN=TOKEN) as terminal:
             terminal.wait_for(lambda text: "resnet50" in text)
 

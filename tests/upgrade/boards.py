@@ -162,7 +162,7 @@ class Board:
 
 
 class SshServers(threading.Thread):
-    """An ssh server for each board, in a thread with an event loop of its own."""
+    """An ssh server for each board, in a thread with its own event loop."""
 
     def __init__(self, boards: Sequence[Board], host_key: asyncssh.SSHKey, users: Path) -> None:
         super().__init__()

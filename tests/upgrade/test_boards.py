@@ -18,7 +18,7 @@ import pytest
 import csdf_edge
 from tests.upgrade.boards import BROKEN, MISCOMPUTES, ROOT, Board, boards, make_wheel
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 DIGITS = ROOT / "examples" / "digits"
 NAMES = ("left", "middle", "right")

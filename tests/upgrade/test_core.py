@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.upgrade.core import (
-    Begun,
     StepFailed,
     StepSucceeded,
     Upgrade,
@@ -39,7 +38,7 @@ def run(
 ) -> tuple[list[tuple[str, UpgradeStep]], UpgradeEnded]:
     """Perform an upgrade in which these steps of these boards fail; return steps and end."""
     core = Upgrade(boards)
-    actions = core.handle(Begun())
+    actions = core.begin()
     steps = []
     while True:
         action = actions.pop(0)
@@ -100,7 +99,7 @@ def test_a_version_that_cannot_be_installed_is_removed_without_a_restart(step: U
     failing=st.sets(st.tuples(st.sampled_from("abc"), st.sampled_from(UpgradeStep)), max_size=6),
     present=st.frozensets(st.sampled_from("abc")),
 )
-def test_whatever_fails_every_board_is_told_of_and_at_most_one_is_without_a_working_agent(
+def test_whatever_fails_every_board_is_reported_and_at_most_one_is_without_a_working_agent(
     failing: set[tuple[str, UpgradeStep]], present: frozenset[str]
 ) -> None:
     steps, ended = run(("a", "b", "c"), failing, present)

@@ -1,4 +1,4 @@
-"""The HTTP server of `launch serve` with runs that a test makes, in a thread of its own."""
+"""The HTTP server of `launch serve` with runs that a test makes, in its own thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from launcher.serve.http_server import http_server
+from launcher.serve.over_http.server import http_server
 from launcher.serve.routes import Routes
 from launcher.serve.service import Service
 from launcher.view.model import RunView

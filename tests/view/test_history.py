@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.view.history import History, Sample, between, intervals, quantile_s, sample_of
@@ -38,7 +38,6 @@ def test_a_view_becomes_a_sample_of_its_counters() -> None:
     assert dict(made.rss_bytes) == {"a": 90_000_000}
 
 
-@settings(deadline=None)  # a shared machine may be slow
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=200), st.sampled_from([2, 4, 8, 20]))
 def test_however_long_a_run_is_its_history_is_bounded_and_begins_with_it(
     peaks: list[int], most: int
@@ -51,7 +50,6 @@ def test_however_long_a_run_is_its_history_is_bounded_and_begins_with_it(
     assert all(each.rate == 10 for each in intervals(history.samples))
 
 
-@settings(deadline=None)  # a shared machine may be slow
 @given(st.lists(st.integers(0, 100), min_size=3, max_size=200))
 def test_a_peak_of_memory_outlives_the_sample_that_showed_it(peaks: list[int]) -> None:
     history = History(4)

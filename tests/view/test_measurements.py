@@ -20,7 +20,7 @@ def measured(*given: Stats) -> NodeMeasurements:
     return node
 
 
-def test_counters_go_on_in_a_new_epoch() -> None:
+def test_counters_continue_in_a_new_epoch() -> None:
     node = measured(stats(1, 4.0, 2.0), stats(1, 8.0, 5.0), stats(2, 1.0, 0.5), stats(3, 1.0, 0.25))
     assert (node.busy_s, node.sent_bytes, node.received_bytes) == (5.75, 300, 30)
 

@@ -81,7 +81,7 @@ def views(serving: Serving) -> tuple[RunView, ...]:
         return views_from_json(answer.read())
 
 
-def test_a_server_shows_that_it_has_lost_a_board_and_goes_on() -> None:
+def test_a_server_shows_that_it_has_lost_a_board_and_continues() -> None:
     serving = Serving()
     (before,) = views(serving)
     assert {node.state for node in before.nodes} == {NodeState.ACTIVE}

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from launcher.view.model import RunView
-from launcher.view.sampling import CLOSEST_S, RECENT_S, UNSEEN_EVERY_S, RecentSamples, Sampler
+from launcher.view.sampling import CLOSEST_S, RECENT_S, UNSEEN_EVERY_S, RecentSamples, sampling
 from tests.view.views import run
 
 
@@ -47,8 +47,8 @@ def test_a_look_that_fails_is_logged_and_does_not_end_the_others(
             raise raised("no such node")
         return (run(taken_s=1.0),)
 
-    with Sampler(look, lambda _: is_kept.set(), lambda: 0.0):
+    with sampling(look, lambda _: is_kept.set(), lambda: 0.0):
         assert is_kept.wait(20.0)
     assert [record.message for record in caplog.records] == [
-        f"a look at the run failed: {raised.__name__}: no such node"
+        f"sampling the run failed: {raised.__name__}: no such node"
     ]

@@ -131,7 +131,7 @@ def test_latencies_beyond_the_last_bound_are_not_invented() -> None:
     assert figure(shown(run(latency=latency())), "median latency") == "-"
 
 
-def test_events_are_told_by_their_age_the_latest_first() -> None:
+def test_events_are_reported_by_their_age_the_latest_first() -> None:
     rows = shown(run()).events
     assert [(row.age, row.mark) for row in rows] == [
         ("49 min 58 s ago", Mark.NONE),

@@ -29,8 +29,14 @@ from torch.distributed.pipelining import (  # type: ignore[import-not-found, unu
     ScheduleGPipe,
 )
 
-from benchmarks.peers.stages.frames import difference, read_frame, read_results
-from benchmarks.peers.stages.session import Tensors, open_session, read_stage
+from benchmarks.comparison import worst_of
+from benchmarks.peers.stages.session import (
+    Tensors,
+    open_session,
+    read_frame,
+    read_results,
+    read_stage,
+)
 
 
 class Session(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
@@ -74,9 +80,8 @@ class Passed:
         if self._wanted is not None:
             if self._skipped is not None and len(self.times) == self._skipped + 1:
                 print("full", flush=True)
-            self.worst = max(
-                self.worst, difference([tensor.numpy() for tensor in tensors], self._wanted)
-            )
+            results = [tensor.numpy() for tensor in tensors]
+            self.worst = max(self.worst, worst_of(zip(results, self._wanted, strict=True)))
 
 
 def main() -> None:

@@ -14,8 +14,13 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.peers.stages.frames import difference, read_frame, read_results
-from benchmarks.peers.stages.session import open_session, read_stage
+from benchmarks.comparison import worst_of
+from benchmarks.peers.stages.session import (
+    open_session,
+    read_frame,
+    read_results,
+    read_stage,
+)
 
 
 def main() -> None:
@@ -32,7 +37,7 @@ def main() -> None:
             received.append(time.monotonic())
             if number == skipped:
                 print("full", flush=True)
-            worst = max(worst, difference(results, wanted))
+            worst = max(worst, worst_of(zip(results, wanted, strict=True)))
         print(json.dumps({"sent": sent, "received": received, "difference": worst}), flush=True)
 
 

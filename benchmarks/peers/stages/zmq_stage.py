@@ -2,21 +2,17 @@
 
     python -m benchmarks.peers.stages.zmq_stage CHAIN NUMBER LISTEN NEXT HIGH_WATER_MARK
 
-A frame is a message of a JSON header and the tensors' bytes, as in pyzmq's documentation. Queues
-are bounded by ZeroMQ's high-water marks on both sides, in frames.
+Queues are bounded by ZeroMQ's high-water marks on both sides, in frames.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import zmq
 
-from benchmarks.peers.stages.session import open_session, read_stage
+from benchmarks.peers.stages.session import open_session, packed, read_stage, unpacked
 
 
 def main() -> None:
@@ -29,15 +25,8 @@ def main() -> None:
     push.connect(following)
     print("ready", flush=True)
     while True:
-        first, *parts = pull.recv_multipart(copy=False)
-        header = json.loads(first.bytes)
-        inputs = [
-            np.frombuffer(part.buffer, dtype).reshape(shape)
-            for part, (dtype, shape) in zip(parts, header["tensors"], strict=True)
-        ]
-        outputs: list[Any] = compute(inputs)
-        header["tensors"] = [(str(array.dtype), array.shape) for array in outputs]
-        push.send_multipart([json.dumps(header).encode(), *outputs], copy=False)
+        arrays = unpacked(pull.recv_multipart(copy=False))
+        push.send_multipart(packed(compute(arrays)), copy=False)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from launcher.clock import as_local_time
 from launcher.commands.service.options import (
     ApplyOptions,
@@ -23,11 +21,12 @@ from launcher.commands.service.options import (
     LogsOptions,
     RestartOptions,
     RollbackOptions,
+    ServiceOptions,
     StatusOptions,
     UpOptions,
 )
-from launcher.console import print_json, print_text, run_command
-from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError
+from launcher.console import print_json, print_text
+from launcher.errors import EXIT_FAILED, EXIT_FINE, BadInputError, LauncherError
 
 if TYPE_CHECKING:
     from launcher.service.control import ServiceClient
@@ -40,19 +39,7 @@ ENDING_S = 90.0
 """How long `launch down` waits for the end."""
 
 
-def main(name: str, arguments: list[str]) -> None:
-    """Run `launch NAME` with these arguments; never returns."""
-    run_command(app_of(name), f"launch {name}", COMMANDS[name][1], arguments, "interrupted")
-
-
-def app_of(name: str) -> typer.Typer:
-    """Return the parser of `launch NAME`."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command(name)(COMMANDS[name][0])
-    return app
-
-
-def _folder(options: Any) -> Path:
+def _folder(options: ServiceOptions) -> Path:
     from launcher.service.store import default_folder, system_folder  # noqa: PLC0415
 
     if not _NAME.fullmatch(options.name):
@@ -71,7 +58,7 @@ def _folder(options: Any) -> Path:
 
 
 def _up(options: UpOptions, as_json: bool) -> int:
-    from launcher.logs import JsonProgress, check_log_format, is_json  # noqa: PLC0415
+    from launcher.logs import check_log_format  # noqa: PLC0415
     from launcher.service.store import system_folder  # noqa: PLC0415
     from launcher.service.unit import SystemdUnit  # noqa: PLC0415
     from nodes.host.heap import keep_one_heap  # noqa: PLC0415
@@ -81,19 +68,25 @@ def _up(options: UpOptions, as_json: bool) -> int:
     if options.install == "system" and options.state is None:
         folder = system_folder(options.name)
     if options.print_unit or options.install is not None:
+        of_environment = options.token == os.environ.get("CSDF_EDGE_TOKEN")
+        if given := options.given().keys() - ({"token"} if of_environment else set()):
+            raise BadInputError(
+                f"{', '.join(sorted(given))}: a unit has no such options; write them into the "
+                "section serve of cluster.yaml"
+            )
         unit = SystemdUnit(options.name, options.install or "user", folder, options.log_format)
         if options.print_unit:
             print_text(unit.text)
             return EXIT_FINE
         return _install(unit, options.cluster, as_json)
-    from launcher.progress import LineProgress  # noqa: PLC0415
+    from launcher.progress import open_progress  # noqa: PLC0415
     from launcher.run.consent import ignore_consent  # noqa: PLC0415
     from launcher.service.up import up  # noqa: PLC0415 - slow to import
 
     ignore_consent()  # SIGUSR1 asks for nothing here
     keep_one_heap()  # a server has many threads, and frees in one what another allocates
-    with JsonProgress() if is_json() else LineProgress(sys.stdout) as progress:
-        return up(folder, options.cluster, progress)
+    with open_progress(sys.stdout) as progress:
+        return up(folder, options.cluster, options.given(), progress)
 
 
 def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
@@ -111,20 +104,23 @@ def _install(unit: Any, cluster: Path | None, as_json: bool) -> int:
 def _status(options: StatusOptions, as_json: bool) -> int:
     from launcher.service.control import NotRunningError, ServiceClient  # noqa: PLC0415
 
-    folder = _folder(options)
     try:
-        found = ServiceClient(folder).get("status")
+        found = ServiceClient(_folder(options)).get("status")
     except NotRunningError as error:
-        if as_json:
-            print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
-        else:
-            print_text(f"{error}\n")
-        return EXIT_FAILED
+        return _not_running(error, as_json)
     if as_json:
         print_json(found)
     else:
         print_text(status_text(found))
     return EXIT_FINE if found["state"] == "ok" else EXIT_DEGRADED
+
+
+def _not_running(error: LauncherError, as_json: bool) -> int:
+    if as_json:
+        print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
+    else:
+        print_text(f"{error}\n")
+    return EXIT_FAILED
 
 
 def status_text(found: dict[str, Any]) -> str:
@@ -134,6 +130,7 @@ def status_text(found: dict[str, Any]) -> str:
         *([found["problem"]] if found["problem"] else []),
         *(f"model {model['name']} {_model_text(model)}" for model in found["models"]),
     ]
+    lines += [f"stream of {stream['model']}: {_stream_text(stream)}" for stream in found["streams"]]
     lines += [
         f"node {node['name']}: {node['state']}" + (f": {node['reason']}" if node["reason"] else "")
         for node in found["nodes"]
@@ -156,6 +153,15 @@ def _model_text(model: dict[str, Any]) -> str:
     return text
 
 
+def _stream_text(stream: dict[str, Any]) -> str:
+    counts = f"{stream['read']} frames read, {stream['dropped']} dropped"
+    text = f"{stream['state']}, {counts}, {stream['results']} results"
+    for sink in stream["sinks"]:
+        text += f"; {sink['sink']}: {sink['delivered']} delivered, {sink['dropped']} dropped, "
+        text += f"{sink['waiting']} wait"
+    return f"{text}; failed last: {stream['reason']}" if stream["reason"] else text
+
+
 def _event_text(event: dict[str, Any]) -> str:
     at = as_local_time(event["at_s"])
     level = "" if event["level"] == "info" else f"{event['level']}: "
@@ -165,53 +171,22 @@ def _event_text(event: dict[str, Any]) -> str:
 # ------------------------------------------------------------ changes
 
 
-def _apply(options: ApplyOptions, as_json: bool) -> int:
+def _change(options: ApplyOptions | RollbackOptions | RestartOptions, as_json: bool) -> int:
+    """Change what is wanted, and follow it until everything serves or something has failed."""
     from launcher.service.control import ServiceClient  # noqa: PLC0415
 
     service = ServiceClient(_folder(options))
-    last = _last_event(service)
-    answer = service.post(
-        "apply", path=str(options.cluster.absolute()), allow_gap=options.allow_gap
-    )
-    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
-
-
-def _rollback(options: RollbackOptions, as_json: bool) -> int:
-    from launcher.service.control import ServiceClient  # noqa: PLC0415
-
-    service = ServiceClient(_folder(options))
-    last = _last_event(service)
-    answer = service.post("rollback", to=options.to, allow_gap=options.allow_gap)
-    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
-
-
-def _restart(options: RestartOptions, as_json: bool) -> int:
-    from launcher.service.control import ServiceClient  # noqa: PLC0415
-
-    service = ServiceClient(_folder(options))
-    last = _last_event(service)
-    answer = service.post(f"restart/{options.node}")
-    answer |= {"generation": service.get("status")["generation"], "changes": [], "notes": []}
-    return _changed(service, answer, last, wait=not options.no_wait, as_json=as_json)
-
-
-def _last_event(service: ServiceClient) -> int:
     events = service.get("status")["events"]
-    return int(events[-1]["number"]) if events else 0
-
-
-def _changed(
-    service: ServiceClient, answer: dict[str, Any], last: int, *, wait: bool, as_json: bool
-) -> int:
-    """Say what was changed, and follow it until everything serves or something has failed."""
+    last = int(events[-1]["number"]) if events else 0
+    answer = _wanted(service, options)
     if not as_json:
         for line in (*answer["changes"], *answer["notes"]):
             print_text(line + "\n")
-    if not wait:
+    if options.no_wait:
         if as_json:
             print_json(answer)
         else:
-            print_text(f"generation {answer['generation']}; launch status says how far it is\n")
+            print_text(f"generation {answer['generation']}; launch status shows its progress\n")
         return EXIT_FINE
     while True:
         status = service.get("status")
@@ -235,12 +210,29 @@ def _changed(
     return code
 
 
+def _wanted(
+    service: ServiceClient, options: ApplyOptions | RollbackOptions | RestartOptions
+) -> dict[str, Any]:
+    """Send the service the change that the options ask for; return its answer."""
+    match options:
+        case ApplyOptions(cluster=cluster, allow_gap=may_gap):
+            answer = service.post("apply", path=str(cluster.absolute()), allow_gap=may_gap)
+        case RollbackOptions(to=to, allow_gap=may_gap):
+            answer = service.post("rollback", to=to, allow_gap=may_gap)
+        case RestartOptions(node=node):
+            answer = {"changes": [], "notes": [], **service.post(f"restart/{node}")}
+            answer["generation"] = service.get("status")["generation"]
+    return dict(answer)
+
+
 def _unsettled(status: dict[str, Any], generation: int) -> tuple[bool, list[str]]:
     """Whether a model is not yet as a generation wants it, and the sentences for what failed."""
-    if status["generation"] != generation:
+    if status["generation"] < generation:  # the service has not begun with it
+        return True, []
+    if status["generation"] > generation:
         return False, [
-            f"generation {generation} was not seen to serve: another command has put generation "
-            f"{status['generation']} ({status['origin']}) in its place"
+            f"generation {generation} did not serve before another command replaced it by "
+            f"generation {status['generation']} ({status['origin']})"
         ]
     waiting, failed = False, []
     for model in status["models"]:
@@ -260,19 +252,14 @@ def _unsettled(status: dict[str, Any], generation: int) -> tuple[bool, list[str]
 def _down(options: DownOptions, as_json: bool) -> int:
     from launcher.service.control import NotRunningError, ServiceClient  # noqa: PLC0415
 
-    folder = _folder(options)
     try:
-        service = ServiceClient(folder)
+        service = ServiceClient(_folder(options))
         process = os.pidfd_open(service.pid)
         service.post("down")
     except NotRunningError as error:
-        if as_json:
-            print_json({"state": "not running", "error": str(error), "exit_code": EXIT_FAILED})
-        else:
-            print_text(f"{error}\n")
-        return EXIT_FAILED
+        return _not_running(error, as_json)
     has_ended = bool(select.select([process], [], [], ENDING_S)[0])
-    text = "ended" if has_ended else f"process {service.pid} has not ended in {ENDING_S:.0f} s"
+    text = "ended" if has_ended else f"process {service.pid} did not end within {ENDING_S:.0f} s"
     if as_json:
         print_json({"state": "ended" if has_ended else "stopping"})
     else:
@@ -311,9 +298,9 @@ def _print_event(event: dict[str, Any], as_json: bool) -> None:
 COMMANDS: dict[str, tuple[type, Callable[[Any, bool], int]]] = {
     "up": (UpOptions, _up),
     "status": (StatusOptions, _status),
-    "apply": (ApplyOptions, _apply),
-    "rollback": (RollbackOptions, _rollback),
-    "restart": (RestartOptions, _restart),
+    "apply": (ApplyOptions, _change),
+    "rollback": (RollbackOptions, _change),
+    "restart": (RestartOptions, _change),
     "down": (DownOptions, _down),
     "logs": (LogsOptions, _logs),
 }

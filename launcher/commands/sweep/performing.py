@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,22 +26,24 @@ PAGE = "sweep.html"
 
 def perform(options: SweepOptions) -> SweepOutcome:
     """Run the trials and write the results; raises `BadInputError`."""
-    _check_output(options.output)
+    # Matplotlib, which is missing without the extra `plots`, is imported before hours are spent.
+    from launcher.commands.sweep.page import write_sweep  # noqa: PLC0415
+
     with open_progress() as progress:
         cluster = load_cluster(options.cluster)
         try:
             sweep = read_sweep(options, progress)
-            progress.say(f"study {sweep.study!r} in {shown(sweep.url)}")
-            result = _results(options, sweep, _show(progress, options.trials))
-            outcome = _outcome(options, sweep, result, cluster, progress)
+            with _output_folder(options.output):
+                progress.say(f"study {sweep.study!r} in {shown(sweep.url)}")
+                result = _results(options, sweep, _show(progress, options.trials))
+                outcome = _outcome(options, sweep, result, cluster, progress)
+                if not outcome.result.finished:
+                    return outcome
+                page = options.output / PAGE
+                write_sweep(outcome.result, page)
+                return replace(outcome, page=page)
         except PartitionError as error:
             raise BadInputError(str(error)) from error
-    if not result.finished:
-        return outcome
-    from launcher.commands.pages import write_sweep  # noqa: PLC0415 - slow to import
-
-    write_sweep(result, options.output / PAGE)
-    return replace(outcome, page=options.output / PAGE)
 
 
 def _results(options: SweepOptions, sweep: Sweep, on_trial: OnTrial) -> Result:
@@ -102,8 +107,17 @@ def _show(progress: ProgressDisplay, trials: int) -> OnTrial:
     return show
 
 
-def _check_output(folder: Path) -> None:
+@contextmanager
+def _output_folder(folder: Path) -> Iterator[None]:
+    """Make a folder before the trials, and remove it if nothing was written there."""
     try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInputError(f"--output {str(folder)!r}: {error.strerror}; name a folder") from None
+    try:
+        yield
+    finally:
+        for each in missing:
+            with contextlib.suppress(OSError):  # it is not empty
+                each.rmdir()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from ga.sweep.fronts import hypervolume
+from ga.fronts import hypervolume
 from ga.sweep.spaces import AUTO_PARTS, Sections, as_yaml
 from ga.sweep.study import Result, Trial, points
 from ga.sweep.unseen import UnseenGain
-from launcher.results.report_text import open_console
+from launcher.results.report_text import print_table
+from launcher.results.tables import RowTable
 
 _SHOWN = 10
 """Trials in the table, the best first."""
@@ -84,31 +81,33 @@ class SweepOutcome:
 
     def print(self) -> None:
         """Print a table of the best trials, and what follows from them."""
-        parts = [_table(self.result)] if self.result.finished else []
-        open_console().print(Group(*parts, *map(Text, _lines(self))))
+        best = self.result.ranked[:_SHOWN]
+        print_table(trials_table(self.result, best) if best else None, _lines(self))
 
 
-def _table(result: Result) -> Table:
-    table = Table(title=f"best trials of {result.study}")
-    table.add_column("trial", justify="right")
-    names = list(result.ranked[0].parameters)
-    for column in (*(f"{name} ÷ usual" for name in result.value_names), "seconds", *names):
-        table.add_column(column, justify="right")
-    for trial in result.ranked[:_SHOWN]:
-        table.add_row(
+def trials_table(result: Result, trials: Sequence[Trial]) -> RowTable:
+    """Return a row for each of a study's finished trials."""
+    names = list(trials[0].parameters)
+    values = [f"{name} ÷ usual" for name in result.value_names]
+    rows = [
+        (
             str(trial.number),
             *(f"{value:.4f}" for value in trial.values),
             f"{trial.seconds:.1f}",
             *(_number(trial.parameters[name]) for name in names),
         )
-    return table
+        for trial in trials
+    ]
+    return RowTable(
+        ("trial", *values, "seconds", *names), rows, title=f"best trials of {result.study}"
+    )
 
 
 def _lines(outcome: SweepOutcome) -> list[str]:
     result = outcome.result
     counts = (
         f"{len(result.trials)} trials, {result.before} of them from before: "
-        f"{result.count('complete')} finished, {result.count('pruned')} given up, "
+        f"{result.count('complete')} finished, {result.count('pruned')} pruned, "
         f"{result.count('fail')} failed"
     )
     running = result.count("running")

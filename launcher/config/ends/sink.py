@@ -9,21 +9,19 @@ that it must pass.
 
 from __future__ import annotations
 
-import os
+import ssl
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
 from pydantic import Field
 
-from launcher.config.pace import Overload
-from launcher.config.run import StrictModel
-from launcher.errors import BadInputError, LauncherError
-
-Array: TypeAlias = NDArray[Any]
+from launcher.config.run import Overload
+from launcher.config.strict import StrictModel
+from launcher.errors import BadInputError, LauncherError, reason
+from nodes.protocol.payload import Array
 
 GROUP = "csdf_edge.sinks"
 """The group of entry points that name the kinds of sink."""
@@ -92,6 +90,18 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class PresentSink(Protocol):
+    """A sink that is to be connected while there are no results, because others see whether it is.
+
+    A sink may have this method; it is called in the sink's thread, every few seconds.
+    """
+
+    def be_present(self) -> None:
+        """Connect, and announce it, unless that is so already; raises as `Sink.write`."""
+        ...
+
+
 class SinkConfig(StrictModel):
     """The keys of one kind of sink in `cluster.yaml`, `kind` excepted."""
 
@@ -100,13 +110,38 @@ class SinkConfig(StrictModel):
     on_overload: Annotated[
         Overload,
         Field(
-            description="What happens to a result if queue_results wait: the stream waits too "
+            description="What happens to a result if queue_results wait already: the stream waits "
             "(block), or a result is dropped and counted"
         ),
     ] = "block"
     queue_results: Annotated[
-        int, Field(ge=1, le=1_000_000, description="How many results may wait for this sink")
+        int, Field(ge=1, le=1_000_000, description="Number of results that may wait for this sink")
     ] = 64
+
+    network: Annotated[
+        str | None,
+        Field(description="Of several networks, the name of the one whose results it gets"),
+    ] = None
+    labels: Annotated[
+        tuple[str | int, ...],
+        Field(
+            description="Names or numbers of the classes that are delivered; all others are left "
+            "out of its results"
+        ),
+    ] = ()
+    score: Annotated[
+        float | None, Field(ge=0, le=1, description="Lowest score that is delivered, from 0 to 1")
+    ] = None
+    empty: Annotated[
+        bool, Field(description="Whether a result in which nothing was found is delivered")
+    ] = True
+    on_change: Annotated[
+        bool,
+        Field(
+            description="Whether only those results are delivered whose classes, or the number of "
+            "objects of one, differ from the result before"
+        ),
+    ] = False
 
     @abstractmethod
     def open(self, folder: Path) -> Sink:
@@ -116,14 +151,12 @@ class SinkConfig(StrictModel):
         """
 
 
-def from_environment(variable: str | None, key: str) -> str | None:
-    """Return the value of a variable that `key` names, None if it names none.
+def tls_trusting(authority: Path | None) -> ssl.SSLContext:
+    """Return the TLS of a client that trusts the usual authorities, or the one of a PEM file.
 
-    Raises `BadInputError` if the variable is not set.
+    Raises `BadInputError` if the file has no certificate.
     """
-    if variable is None:
-        return None
-    value = os.environ.get(variable)
-    if not value:
-        raise BadInputError(f"{key}: the environment variable {variable!r} is not set")
-    return value
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:  # ssl.SSLError is one
+        raise BadInputError(f"tls_ca: {authority}: not a certificate: {reason(error)}") from error

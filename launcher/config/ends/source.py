@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
-
-from numpy.typing import NDArray
+from typing import ClassVar, Protocol
 
 from launcher.config.kinds import file_names
-from launcher.config.run import StrictModel
+from launcher.config.strict import StrictModel
 from launcher.errors import LauncherError
-
-Array: TypeAlias = NDArray[Any]
+from nodes.protocol.payload import Array
 
 GROUP = "csdf_edge.sources"
 """The group of entry points that name the kinds of source."""
@@ -50,6 +47,11 @@ class SourceFrame:
     """The name of its file, without the folder; empty if it has none."""
     media_s: float | None = None
     """Its presentation time in seconds from the beginning of its video; None if it has none."""
+    index: int | None = None
+    """Its number, if the source numbers its frames; None for the next one. Numbers rise."""
+    load: Callable[[], Array | Mapping[str, Array]] | None = None
+    """Reads the data, which are empty then, in another thread, once the frame cannot be dropped any
+    more. Raises `BadInputError` for a file that is broken."""
 
 
 class Source(Protocol):
@@ -91,6 +93,10 @@ class SourceConfig(StrictModel):
     def paths(self, folder: Path) -> dict[str, Path]:
         """Return the keys whose values are paths, which begin at `folder`."""
         return {key: folder / os.path.expanduser(name) for key, name in file_names(self).items()}
+
+    def repeats(self, folder: Path) -> bool:  # noqa: ARG002
+        """Return whether the source gives the same frames whenever it is opened, as a file does."""
+        return False
 
     @abstractmethod
     def open(self, folder: Path) -> Source:

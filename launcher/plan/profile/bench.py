@@ -17,23 +17,23 @@ import numpy as np
 from cnn.model import Model
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import original_name
-from launcher.config.load import Cluster
-from launcher.core.roll import Roll, ThreadShare
+from launcher.config.run import RunConfig
+from launcher.core.roll import Question, Roll
 from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import ProgressDisplay
 from launcher.run.feed import Feed
 from launcher.run.frame_list import listed
+from launcher.run.parts import Part
 from launcher.run.runtime import (
-    Array,
     Frame,
     Node,
-    PushedNetwork,
     Runner,
     RunOptions,
     RunResult,
     Update,
 )
 from nodes.protocol.messages import HOST, Stats
+from nodes.protocol.payload import Array
 from partition.devices import Device
 from partition.errors import DoesNotFitError
 from partition.measured.layer_phases import one_by_one, pieces, useful_layers
@@ -53,16 +53,14 @@ MOST_PIECE_BYTES = 2**30
 IDLE_S = 2.0
 """For how long the power of idle nodes is measured."""
 
-START_S = 60.0
-"""The shortest timeout for agents that `launch` starts here, because all start at once."""
 
+def bench_options(run: RunConfig, connect_timeout_s: float = 0.0) -> RunOptions:
+    """Return options for many runs: agents are kept from run to run, and frames are pipelined.
 
-def bench_options(cluster: Cluster) -> RunOptions:
-    """Return options for many runs: agents are kept from run to run, and frames are pipelined."""
-    run, least_s = cluster.config.run, 0.0
-    if any(node.address is None for node in cluster.config.nodes):
-        least_s = START_S
-    changed = {"connect_timeout_s": max(run.connect_timeout_s, least_s), "order": "pipelined"}
+    Agents have at least `connect_timeout_s` to answer.
+    """
+    timeout_s = max(run.connect_timeout_s, connect_timeout_s)
+    changed = {"connect_timeout_s": timeout_s, "order": "pipelined"}
     return RunOptions(run.model_copy(update=changed), keep_agents=True)
 
 
@@ -99,7 +97,7 @@ class Bench:
     options: RunOptions
     progress: ProgressDisplay
 
-    def call_roll(self, wanted: Mapping[str, ThreadShare]) -> Roll:
+    def call_roll(self, wanted: Mapping[str, Question]) -> Roll:
         """Greet the agents, and ask for the figures of the boards in `wanted`.
 
         Raises `LauncherError` if one of them does not answer.
@@ -177,24 +175,19 @@ class Bench:
     def wait_between_frames(self, plan: Plan, model: Model) -> RunResult:
         """Run two frames of zeros, the second one `IDLE_S` after the result of the first."""
         subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
-        frame, feed = Zeros(plan, 1)[0], Feed(count=2)
+        part = Part(model, is_alone=True)
+        frame = {name: _zeros(tensor) for name, tensor in part.inputs.items()}
+        feed = Feed(part, count=2)
 
         def push_last() -> None:
             feed.submit(frame)
             feed.end()
 
         timer = Timer(IDLE_S, push_last)
-
-        def took(number: int, outputs: Mapping[str, Array]) -> None:
-            feed.took(number, outputs)
-            if number == 0:
-                timer.start()
-
-        feed.submit(frame)
+        feed.submit(frame).add_done_callback(lambda _: timer.start())
         self.progress.say("measuring the power of the idle nodes")
         try:
-            stream = (PushedNetwork((), feed, took),)
-            return self.runner(plan, self.nodes, subnets, stream, lambda _: None, self.options)
+            return self.runner(plan, self.nodes, subnets, (feed,), lambda _: None, self.options)
         finally:
             timer.cancel()
             if timer.is_alive():

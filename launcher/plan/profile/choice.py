@@ -56,7 +56,7 @@ class MeasuredPlan(BaseModel):
     before_s: float = Field(gt=0, description="Period predicted before its subnets were measured")
 
 
-class Choice(BaseModel):
+class MeasuredPlans(BaseModel):
     """The measured plans, the chosen one first; `made_for` is the digest of the question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,6 +87,8 @@ def made_for(
     ]
     if problem.network.batch > 1:  # the choices of older profiles are of single frames
         data.append(problem.network.batch)
+    if problem.within_margin:  # never with a profile's choice
+        data.append(problem.within_margin)
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
@@ -146,7 +148,7 @@ def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
 class Decided:
     """The strategy that returns the plan chosen by measurements."""
 
-    def __init__(self, choice: Choice, remark: str = "") -> None:
+    def __init__(self, choice: MeasuredPlans, remark: str = "") -> None:
         """The explanation ends with `remark`."""
         self.name = choice.strategy
         self._choice = choice

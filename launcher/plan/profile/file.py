@@ -22,8 +22,15 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from launcher.errors import BadInputError
-from launcher.files import cannot_write, read_json, read_small, user_cache, write_whole
-from launcher.plan.profile.choice import Choice
+from launcher.files import (
+    PROFILES,
+    cannot_write,
+    read_json,
+    read_small,
+    user_cache,
+    write_whole,
+)
+from launcher.plan.profile.choice import MeasuredPlans
 from nodes.protocol.messages import EngineChoice
 from partition.measured.profiles import (
     CHANGED,
@@ -48,13 +55,15 @@ MOST = 1e12
 
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
 Watts: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
+LinkRate: TypeAlias = Annotated[float, Field(ge=1, le=MOST)]
+"""Bytes per second; a slower link carries no tensors."""
 
 
 class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class NodePart(_FileModel):
+class DeclaredIdentity(_FileModel):
     """The part of a node's identity that `cluster.yaml` has; no agent has to be contacted for it.
 
     The host of an agent that the launcher starts is the launching machine's name. `asked` is what
@@ -67,8 +76,8 @@ class NodePart(_FileModel):
     asked: str = ""
 
 
-class NodeIdentity(NodePart):
-    """The properties on which a node's times depend; the agent reports what `NodePart` does not
+class NodeIdentity(DeclaredIdentity):
+    """The properties on which a node's times depend; its agent reports what `cluster.yaml` does not
     have.
 
     `agent` is the address of its agent if `cluster.yaml` does not name the node's host: an address
@@ -83,7 +92,7 @@ class NodeIdentity(NodePart):
     version: str
     agent: str = ""
 
-    def difference(self, known: NodePart) -> str | None:
+    def difference(self, known: DeclaredIdentity) -> str | None:
         """Return the first field that differs in `known`, as `machine 'A', not 'B'`, or None."""
         for key in [key for key in type(known).model_fields if key != "agent"]:
             mine, its = getattr(self, key), getattr(known, key)
@@ -216,7 +225,7 @@ class ComparedEngines(_FileModel):
     @model_validator(mode="after")
     def _has_compared_what_it_chose(self) -> ComparedEngines:
         if self.chosen and self.chosen not in self.seconds:
-            raise ValueError(f"{self.chosen!r} is chosen and has no seconds")
+            raise ValueError(f"{self.chosen!r} is chosen but has no seconds")
         return self
 
     def __str__(self) -> str:
@@ -248,7 +257,7 @@ class LinkEntry(_FileModel):
 
     ends: tuple[str, str]
     latency_s: Seconds
-    bytes_per_s: Annotated[float, Field(gt=0)] | None
+    bytes_per_s: LinkRate | None
 
 
 class ProfileFile(_FileModel):
@@ -260,7 +269,7 @@ class ProfileFile(_FileModel):
     energy: str
     nodes: dict[str, NodeEntry]
     links: tuple[LinkEntry, ...] = ()
-    choice: Choice | None = None
+    choice: MeasuredPlans | None = None
 
     def profile(self) -> Profile:
         """Return the measurements as the cost model reads them."""
@@ -271,7 +280,9 @@ class ProfileFile(_FileModel):
         """Return by node the engines that were chosen by measurements."""
         return {name: entry.engines.chosen for name, entry in self.nodes.items() if entry.engines}
 
-    def check(self, where: str, model: str, digest: str, nodes: Mapping[str, NodePart]) -> None:
+    def check(
+        self, where: str, model: str, digest: str, nodes: Mapping[str, DeclaredIdentity]
+    ) -> None:
         """Raise `BadInputError` if the profile is of another model or of other nodes.
 
         `nodes` are those that it is to be used for, with all that is known of them.
@@ -343,7 +354,7 @@ class LinkTimes(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     latency_s: Seconds
-    bytes_per_s: Annotated[float, Field(gt=0)] | None
+    bytes_per_s: LinkRate | None
 
 
 class KeptPlan(BaseModel):
@@ -355,7 +366,7 @@ class KeptPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    choice: Choice
+    choice: MeasuredPlans
     facts: dict[str, float]
 
     def holds(self, facts: Mapping[str, float]) -> bool:
@@ -462,4 +473,4 @@ def _engines_key(
 
 def default_cache() -> ProfileCache:
     """Return the user's cache."""
-    return ProfileCache(user_cache("csdf-edge-profiles"))
+    return ProfileCache(user_cache(PROFILES))

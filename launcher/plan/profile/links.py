@@ -16,7 +16,7 @@ import math
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,12 @@ import numpy as np
 from cnn.built_in import write_wire_probe
 from cnn.merge import merge, part_name
 from cnn.model import Model, read
-from launcher.config.cluster import NodeConfig
-from launcher.errors import BadInputError, LauncherError
+from launcher.config.node import NodeConfig
+from launcher.errors import BadInputError, LauncherError, UnreachableError
 from launcher.plan.devices import threads_of
 from launcher.plan.machines import THIS_MACHINE, machine_of
 from launcher.plan.profile.bench import Bench
-from launcher.plan.profile.file import LinkTimes, NodeIdentity, NodePart, ProfileCache
+from launcher.plan.profile.file import DeclaredIdentity, LinkTimes, NodeIdentity, ProfileCache
 from launcher.plan.profile.survey import (
     COUNT,
     SIZES_BYTES,
@@ -44,8 +44,9 @@ from launcher.plan.profile.survey import (
     tournament,
 )
 from launcher.plan.subnet_files import cut_subnets
-from launcher.run.feed import Feed
-from launcher.run.runtime import Array, PushedNetwork
+from launcher.quantities import megabytes
+from launcher.run.feed import Feed, Outputs
+from launcher.run.parts import parts_of
 from nodes.protocol.messages import HOST, EngineChoice, Welcome
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -56,15 +57,15 @@ from partition.pricing.linear_models import fit_transfer
 
 HOST_FRAMES = 8
 
-LOADING_S = 10.0
+LOADING_S = 20.0
 """The longest time until the first tensor has crossed a link. Most of it is that of loading the
-engines, which the launch needs anyway."""
+engines, which the launch needs anyway; the board of 0.04 core in the laboratory needs over 10 s."""
 
 STUCK_S = 2 * SURVEY_S
 """The longest time after that; a link that was not measured within it is assumed."""
 
 
-def node_part(node: NodeConfig) -> NodePart:
+def node_part(node: NodeConfig) -> DeclaredIdentity:
     """Return the part of a node's identity that `cluster.yaml` has.
 
     A node on this machine has this machine's name as its host.
@@ -72,7 +73,7 @@ def node_part(node: NodeConfig) -> NodePart:
     machine = machine_of(node)
     host = socket.gethostname() if machine == THIS_MACHINE else machine
     asked = "" if node.choice == EngineChoice() else _spelled(node.choice)
-    return NodePart(host=host, threads=threads_of(node), cpus=node.cpus, asked=asked)
+    return DeclaredIdentity(host=host, threads=threads_of(node), cpus=node.cpus, asked=asked)
 
 
 def _spelled(choice: EngineChoice) -> str:
@@ -130,11 +131,12 @@ def measure_machines(
     cache: ProfileCache,
     *,
     again: bool = False,
-) -> int:
+) -> tuple[LinkProfile, ...]:
     """Measure and keep the links between the nodes' machines that have not been measured yet, or
-    with `again` all of them; return their number.
+    with `again` all of them; return their times.
 
-    Failures and timeouts are reported to the user.
+    Failures and timeouts are reported to the user, and so is a cache that cannot be written. Raises
+    `UnreachableError` if a node does not answer any more.
     """
     members: dict[str, list[NodeConfig]] = {}
     for node in nodes:
@@ -151,17 +153,23 @@ def measure_machines(
     }
     try:
         found = measure_links(bench, pairs, known, stated)
+    except UnreachableError:
+        raise
     except LauncherError as error:
         bench.progress.say(f"links between machines are assumed, not measured: {error}")
-        return 0
-    for (one, other), each in found.items():
-        with suppress(BadInputError):  # without a cache, links are assumed
+        return ()
+    try:
+        for (one, other), each in found.items():
             cache.keep_link(who[one], who[other], each)
+    except BadInputError as error:
+        bench.progress.say(f"what is measured is not kept for later launches: {error}", "warning")
     rates = [(each.bytes_per_s, pair) for pair, each in found.items() if each.bytes_per_s]
     if rates:
         rate, (one, other) = min(rates)
-        bench.progress.say(f"the slowest link, {one} - {other}, carries {rate / 1e6:.3g} MB/s")
-    return len(found)
+        bench.progress.say(f"the slowest link, {one} - {other}, carries {megabytes(rate)}/s")
+    elif found:
+        bench.progress.say("the links between machines are too fast to measure")
+    return tuple(LinkProfile(ends, e.latency_s, e.bytes_per_s) for ends, e in found.items())
 
 
 def measure_links(
@@ -192,8 +200,7 @@ def measure_links(
     }
     assignment = dict(placed for test in tests for placed in zip(ends[test], test[0], strict=True))
     plan = _plan(model, tuple(map(Device, dict.fromkeys(assignment.values()))), assignment)
-    inputs = {test: part_name(name, "x0") for test, name in tests.items()}
-    layer_s = _Measurement(survey, inputs, stuck_s).run(bench, plan, model, first, loading_s)
+    layer_s = _Measurement(survey, tests, model, stuck_s).run(bench, plan, first, loading_s)
 
     def seconds_of(pair: Pair, size: int, seconds: float) -> float:
         return max(0.0, seconds - sum(layer_s.get(layer, 0.0) for layer in ends[pair, size]))
@@ -207,30 +214,27 @@ def measure_links(
 class _Measurement:
     """Streams the tests of a survey, in one network per test: a pair and a size of tensors."""
 
-    def __init__(self, survey: Survey, inputs: Mapping[Test, str], stuck_s: float) -> None:
+    def __init__(self, survey: Survey, tests: Iterable[Test], model: Model, stuck_s: float) -> None:
+        """`model` is merged of the networks of the `tests`, in that order."""
         self._survey = survey
         self._stuck_s = stuck_s
-        self._inputs = inputs
-        self._feeds = {test: Feed(COUNT) for test in inputs}
+        self._model = model
+        parts = zip(tests, parts_of(model), strict=True)
+        self._feeds = {test: Feed(part, COUNT) for test, part in parts}
         self._timer: Timer | None = None
         self._too_slow: TooSlowError | None = None
 
     def run(
-        self, bench: Bench, plan: Plan, model: Model, first: Iterable[Test], loading_s: float
+        self, bench: Bench, plan: Plan, first: Iterable[Test], loading_s: float
     ) -> dict[str, float]:
         """Run the plan until the survey is over, or for too long; return the seconds of layers, if
         they are known."""
-        subnets = cut_subnets(model, plan, bench.folder, lambda *_: None)
-        networks = tuple(
-            PushedNetwork((name,), self._feeds[test], partial(self._took, test))
-            for test, name in self._inputs.items()
-        )
+        subnets = cut_subnets(self._model, plan, bench.folder, lambda *_: None)
+        feeds = tuple(self._feeds.values())
         self._send(first)
         self._give_up_after(loading_s)
         try:
-            result = bench.runner(
-                plan, bench.nodes, subnets, networks, lambda _: None, bench.options
-            )
+            result = bench.runner(plan, bench.nodes, subnets, feeds, lambda _: None, bench.options)
         except LauncherError as error:
             if self._too_slow is None:
                 raise
@@ -239,20 +243,20 @@ class _Measurement:
             return {}
         finally:
             self._stop_timer()
-            for feed in self._feeds.values():
+            for feed in feeds:
                 feed.close()
         return _layer_s(plan, result.warmup_s)
 
-    def _took(self, test: Test, number: int, outputs: Mapping[str, Array]) -> None:
+    def _took(self, test: Test, _: Future[Outputs]) -> None:
         if not self._survey.has_results:
             self._give_up_after(self._stuck_s)
-        self._feeds[test].took(number, outputs)
         self._send(self._survey.took(test[0], time.monotonic()))
 
     def _send(self, tests: Iterable[Test]) -> None:
         for test in tests:
             for _ in range(COUNT):
-                self._feeds[test].submit({self._inputs[test]: np.zeros((1, 1), np.float32)})
+                frame = {"x0": np.zeros((1, 1), np.float32)}
+                self._feeds[test].submit(frame).add_done_callback(partial(self._took, test))
         if self._survey.is_over:
             for feed in self._feeds.values():
                 feed.end()
@@ -263,7 +267,7 @@ class _Measurement:
         self._timer.start()
 
     def _give_up(self, seconds: float) -> None:
-        self._too_slow = TooSlowError(f"no tensor has crossed one within {seconds:g} s")
+        self._too_slow = TooSlowError(f"no link was measured within {seconds:g} s")
         for feed in self._feeds.values():
             feed.give_up(self._too_slow)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from cnn.model import Model
 from cnn.network import Network
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
 from launcher.plan.profile.bench import Bench
 from launcher.plan.profile.links import tiny_plan
 from nodes.protocol.messages import Stats

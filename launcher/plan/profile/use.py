@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cnn.model import Model
 from cnn.network import Network
-from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster
+from launcher.config.node import NodeConfig
 from launcher.errors import BadInputError
 from launcher.plan.devices import Facts
 from launcher.plan.profile.file import NodeIdentity, ProfileFile, read_profile

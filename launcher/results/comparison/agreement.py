@@ -34,7 +34,7 @@ from launcher.results.comparison.tolerance import (
     relative_difference,
     strict,
 )
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,15 @@ class FirstResults:
         self._folder = folder
         self._numbers = numbers
         self._spread: dict[tuple[int, str], Difference] = {}
-        self._names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()
+        """The outputs that are kept."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, number: int, outputs: Outputs) -> None:
         """Handle a result of distinct input `number`: keep the first, compare the others."""
         file = self._file(number)
         if not file.exists():
-            self._names = tuple(outputs)
+            self.names = tuple(outputs)
             with whole_file(file) as opened:
                 np.savez(opened, *outputs.values())
             return
@@ -105,6 +106,10 @@ class FirstResults:
             known = self._spread.get((number, name), Difference())
             self._spread[number, name] = known.maximum(strayed)
 
+    def remove(self, number: int) -> None:
+        """Keep the result of that input no longer."""
+        self._file(number).unlink(missing_ok=True)
+
     def has(self, number: int) -> bool:
         """Whether there is a result of that input."""
         return self._file(number).exists()
@@ -112,7 +117,7 @@ class FirstResults:
     def get(self, number: int, names: tuple[str, ...]) -> dict[str, Array]:
         """Return the outputs called `names` of the kept result."""
         with np.load(self._file(number), allow_pickle=False) as kept:
-            return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
+            return {name: kept[f"arr_{self.names.index(name)}"] for name in names}
 
     def spread(self, number: int, wanted: Outputs) -> dict[str, float]:
         """Return, by output, the largest error of a repetition relative to the first result."""

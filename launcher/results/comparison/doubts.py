@@ -1,9 +1,9 @@
 """Judges frames whose error is larger than the precision of the network's numbers explains.
 
-Only these doubtful frames are computed again: by the whole model in its variants, and by the plan's
-subnets (`replay`). This module applies the rules of `tolerance` in their order and describes what
-is wrong if none of them holds. If a run used several plans, as after a loss, it suffices that one
-of them explains the result.
+Only these doubtful frames are computed again: by the whole model, as it is and with other rounding,
+and by the plan's subnets (`replay`). This module applies the rules of `tolerance` in their order
+and describes what is wrong if none of them holds. If a run used several plans, as after a loss, it
+suffices that one of them explains the result.
 
 At most `MOST_JUDGED` frames are computed again, those with the largest errors. If all of them
 agree, so do the others: the same subnets computed them, and their errors are smaller.
@@ -21,13 +21,12 @@ from typing import TypeAlias
 from cnn.reading.half_precision import write_rounded
 from launcher.results.comparison.agreement import Agreement, FirstResults, agreement, worse
 from launcher.results.comparison.replay import INPUT, Replay
-from launcher.results.comparison.tape import Tape, TapeStep, Variant, input_variants
+from launcher.results.comparison.tape import Level, Tape, TapeStep
 from launcher.results.comparison.tolerance import (
     FirstDifference,
     Numbers,
     Outputs,
     WorstOutput,
-    judge_step,
     strict,
     within_fusing,
     within_movement,
@@ -40,14 +39,10 @@ MOST_JUDGED = 16
 _AT_A_TIME = 4
 """The number of frames whose tensors are on disk at the same time."""
 
-_AS_IS, _UNFUSED, _CUT = Variant("as is"), Variant("none", "none"), Variant("cut", "basic")
-"""The whole model as it is; with nothing fused; and with the tensors between phases as outputs, so
-that an engine cannot fuse across them. (ONNX Runtime 1.31 crashes if it fuses a layer norm of half
-precision whose inner tensors are outputs; at the level `basic` it does not fuse them.)"""
-
-_ROUNDED = Variant("rounded", "none")
-"""With every tensor rounded to half precision (`cnn.reading.half_precision`), as tensors between
-phases are. A session on a processor that computes in single precision does not round the others."""
+_AS_IS, _UNFUSED, _ROUNDED = "as is", "unfused", "rounded"
+"""Streams of the whole model: as it is; with nothing fused; and in addition with every tensor
+rounded to half precision (`cnn.reading.half_precision`), as tensors between phases are. A session
+on a processor that computes in single precision does not round the others."""
 
 TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
 """Makes a tape in a folder, for these frames."""
@@ -72,12 +67,6 @@ class Doubt:
         """The `MOST_JUDGED` frames with the largest errors, in frame order."""
         furthest = sorted(self.verdicts, key=lambda number: -self.verdicts[number].ratio)
         return tuple(sorted(furthest[:MOST_JUDGED]))
-
-    def own(self, names: Sequence[str]) -> dict[str, str]:
-        """Map those of the run's tensors `names` that may be this network's to its own names."""
-        whole, own = next(iter(self.outputs.items()))
-        prefix = whole.removesuffix(own)
-        return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
 
 
 def settle(
@@ -132,15 +121,9 @@ class _Batch:
             (replay, tape(folder / f"plan {number}", frames))
             for number, replay in enumerate(replays)
         ]
-        self._variants = [
-            Variant("basic", "basic"),
-            _UNFUSED,
-            *input_variants(doubt.numbers),
-            *([_CUT] if replays else []),
-            *([_ROUNDED] if doubt.numbers.precision == "half" else []),
-        ]
+        is_half = doubt.numbers.precision == "half"
+        self._variants = [_UNFUSED, _ROUNDED] if is_half else [_UNFUSED]
         self._rounded = folder / "rounded"
-        self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
 
     def record(self, frame: Callable[[int], Frame]) -> None:
         """Compute all tensors that the rules need."""
@@ -148,7 +131,7 @@ class _Batch:
             for name, array in frame(number).items():
                 for tape in (self._tape, *(tape for _, tape in self._replays)):
                     tape.put(number, INPUT, name, array)
-        self._tape.run([self._step(variant) for variant in (_AS_IS, *self._variants)])
+        self._tape.run([self._step(stream) for stream in (_AS_IS, *self._variants)])
         for replay, tape in self._replays:
             replay.record(tape)
 
@@ -158,7 +141,7 @@ class _Batch:
         names = tuple(doubt.outputs)
         wanted = self._outputs(number, _AS_IS)
         found, spread = self._first.get(number, names), self._first.spread(number, wanted)
-        variants = [self._outputs(number, variant) for variant in self._variants]
+        variants = [self._outputs(number, stream) for stream in self._variants]
         verdict, numbers = doubt.verdicts[number], doubt.numbers
         moved = within_movement(found, wanted, variants, numbers, "movement", spread)
         if not self._replays and moved.agrees and verdict.rule != "given":
@@ -173,8 +156,7 @@ class _Batch:
             may_round = not rounds_alike or numbers.precision != "8-bit"
             if holds:
                 begins = _DRIFT
-                known = [*variants, self._read(replay, tape, number)]
-                found_right = within_movement(found, wanted, known, numbers, "replay", spread)
+                found_right = within_movement(found, wanted, variants, numbers, "replay", spread)
                 if not found_right.agrees and not spread:
                     found_right = self._by_fusing(replay, tape, number, found, wanted)
             elif may_round:
@@ -199,58 +181,40 @@ class _Batch:
         wrong = replay.wrong_step(tape, number)
         if wrong is not None:
             return replay.begins_in(tape, number, *wrong)
-        read, numbers = self._read(replay, tape, number), self._doubt.numbers
-        if within_movement(read, wanted, variants, numbers, "replay").agrees:
-            return None
-        # In the simplified network engines fuse other pairs of quantisers than in the file.
-        # Unfused, both round alike, except for operators that simplification has folded.
-        made, *moved = (
-            {name: outputs[name] for name in wanted}
-            for outputs in (
-                replay.whole_unfused(tape, number),
-                *replay.whole_moved(tape, number),
-            )
-        )
-        if judge_step(made, self._outputs(number, self._unfused), moved, numbers).agrees:
-            return None
-        return _READING
+        made = replay.whole(tape, number)
+        read = {name: made[name] for name in self._doubt.outputs}
+        numbers = self._doubt.numbers
+        is_right = within_movement(read, wanted, variants, numbers, "replay").agrees
+        return None if is_right else _READING
 
     def _by_fusing(
         self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
     ) -> WorstOutput:
         """Judge the plan and the whole model with nothing fused; the best of the copies counts."""
-        right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
+        right, numbers = self._outputs(number, self._variants[-1]), self._doubt.numbers
         verdicts = [
             within_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
             for made in replay.results_unfused(tape, number)
         ]
         return min(verdicts, key=lambda verdict: verdict.ratio)
 
-    def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
-        """The outputs of the network as it was read and simplified."""
-        read = replay.whole(tape, number)
-        return {name: read[name] for name in self._doubt.outputs}
-
-    def _step(self, variant: Variant) -> TapeStep:
+    def _step(self, stream: str) -> TapeStep:
         doubt, tape = self._doubt, self._tape
-        outputs = {own: tape.file(variant.name, name) for name, own in doubt.outputs.items()}
-        if variant is _CUT:
-            crossing = {name for replay, _ in self._replays for name in replay.crossing()}
-            more = {own: tape.file(_CUT.name, n) for n, own in doubt.own(sorted(crossing)).items()}
-            outputs = more | outputs
+        outputs = {own: tape.file(stream, name) for name, own in doubt.outputs.items()}
         inputs = {own: (tape.file(INPUT, name), ()) for name, own in doubt.inputs.items()}
         graph = doubt.original
-        if variant is _ROUNDED:
+        if stream == _ROUNDED:
             graph = write_rounded(graph, self._rounded)
-        return TapeStep(graph, inputs, outputs, variant)
+        level: Level = "all" if stream == _AS_IS else "none"
+        return TapeStep(graph, inputs, outputs, level)
 
-    def _outputs(self, number: int, variant: Variant) -> Outputs:
-        return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}
+    def _outputs(self, number: int, stream: str) -> Outputs:
+        return {name: self._tape.get(number, stream, name) for name in self._doubt.outputs}
 
 
 _READING = FirstDifference(
-    "the error is there before the network is partitioned: as it was read and simplified, the "
-    "network computes something else than its file does"
+    "the error arises before the network is partitioned: after reading and simplification, the "
+    "network computes something else than its file"
 )
 _DRIFT = FirstDifference(
     "no phase is wrong: each computes on this machine what the whole model does from the same "

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import TAIL
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 RANKING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", TAIL})
 """The operators of networks that rank; a tail usually contains one of the others."""

@@ -18,7 +18,7 @@ these tensors is (`places`), and a part is compared with that part only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cnn.layers.views import Bounds, Join, View
@@ -26,7 +26,7 @@ from cnn.model import Model
 from cnn.network import Layer
 from cnn.reading.half_precision import write_rounded
 from cnn.rewrite.rewrites import Copies, original_name
-from launcher.results.comparison.tape import Level, Tape, TapeStep, Variant, input_variants
+from launcher.results.comparison.tape import Level, Tape, TapeStep
 from launcher.results.comparison.tolerance import (
     FirstDifference,
     Numbers,
@@ -36,7 +36,8 @@ from launcher.results.comparison.tolerance import (
     judge_step,
     strict,
 )
-from launcher.run.runtime import Array, SubnetFiles
+from launcher.run.runtime import SubnetFiles
+from nodes.protocol.payload import Array
 from partition.plan import Plan, PlannedPhase
 
 
@@ -99,9 +100,6 @@ class Replay:
         self.plan = plan
         self._subnets = subnets
         self._numbers = numbers
-        self._moved: tuple[Variant, ...] = ()  # not needed in half precision: both round alike
-        if numbers.precision != "half":
-            self._moved = input_variants(Numbers("single"), "none")
         self._network = model.network
         self._given = frozenset((*model.network.inputs, *model.network.state))
         self._whole = model.cut(
@@ -138,24 +136,6 @@ class Replay:
         """The results of the network as it was read from the file, before any rewrite."""
         return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
 
-    def whole_unfused(self, tape: Tape, frame: int) -> Outputs:
-        """The same with nothing fused."""
-        self._unfuse(tape)
-        return {name: tape.get(frame, _WHOLE["none"], name) for name in self._network.outputs}
-
-    def whole_moved(self, tape: Tape, frame: int) -> list[Outputs]:
-        """The same on inputs that have moved by one unit in the last place."""
-        outputs = self._network.outputs
-        variants = [
-            replace(variant, name=f"whole {variant.name}")
-            for variant in input_variants(self._numbers, "none")
-        ]
-        if not tape.has(tape.frames[0], variants[0].name, outputs[0]):
-            tape.run([self._whole_step(tape, "none", set(outputs), moved) for moved in variants])
-        return [
-            {name: tape.get(frame, variant.name, name) for name in outputs} for variant in variants
-        ]
-
     def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
         """Yield the results of the chain of subnets, for each copy of the network."""
         return self._results(tape, frame, CHAIN)
@@ -182,11 +162,8 @@ class Replay:
             self._unfuse(tape)
             watched = (*phase.outputs, *self._chosen_from(phase))
             right = self._right(tape, frame, watched, "none")
-            made, *others = (
-                {name: tape.get(frame, stream, name) for name in right}
-                for stream in (_STEP["none"], *(variant.name for variant in self._moved))
-            )
-            found = judge_step(made, right, others, self._numbers)
+            made = {name: tape.get(frame, _STEP["none"], name) for name in right}
+            found = judge_step(made, right, self._numbers)
             if not found.agrees:
                 return phase, found
         return None
@@ -245,7 +222,7 @@ class Replay:
         tape.run(
             [
                 self._whole_step(tape, "none", {self._places[name].of for name in inside}),
-                self._step(tape, phase, _STEP["none"], also=inside),
+                self._step(tape, phase, _STEP["none"], inside),
             ]
         )
         least = max(self._numbers.limits.strict, error.error / 8)
@@ -265,11 +242,7 @@ class Replay:
         tape.run(
             [
                 self._whole_step(tape, "none", self.crossing() | self._chosen_from_whole()),
-                *(
-                    self._step(tape, phase, step, moved, self._chosen_from(phase))
-                    for moved in (None, *self._moved)
-                    for phase in self._order
-                ),
+                *(self._step(tape, each, step, self._chosen_from(each)) for each in self._order),
             ]
         )
 
@@ -302,13 +275,10 @@ class Replay:
             n: place.cut(tape.get(frame, _WHOLE[level], place.of)) for n, place in found.items()
         }
 
-    def _whole_step(
-        self, tape: Tape, level: Level, tensors: set[str], moved: Variant | None = None
-    ) -> TapeStep:
-        variant = moved or Variant(_WHOLE[level], level)
+    def _whole_step(self, tape: Tape, level: Level, tensors: set[str]) -> TapeStep:
         inputs = {name: (tape.file(INPUT, name), ()) for name in self._given}
-        outputs = {name: tape.file(variant.name, name) for name in sorted(tensors)}
-        return TapeStep(self._at(level, self._whole), inputs, outputs, variant)
+        outputs = {name: tape.file(_WHOLE[level], name) for name in sorted(tensors)}
+        return TapeStep(self._at(level, self._whole), inputs, outputs, level)
 
     def _at(self, level: Level, graph: Path) -> Path:
         """The graph to run at a level: with nothing fused, one of half precision rounds every
@@ -322,12 +292,11 @@ class Replay:
         tape: Tape,
         phase: PlannedPhase,
         stream: str,
-        moved: Variant | None = None,
         also: Sequence[str] = (),
     ) -> TapeStep:
         """The step of a phase on the chain's tensors, or on the whole network's where it has them.
 
-        Its outputs go to the same stream, or to a separate stream if its inputs are `moved`.
+        Its outputs go to the same stream.
         """
         unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
         level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"
@@ -340,10 +309,9 @@ class Replay:
                 inputs[name] = tape.file(_WHOLE[level], place.of), place.bounds
             else:
                 inputs[name] = tape.file(stream, name), ()
-        target = stream if moved is None else moved.name
-        outputs = {name: tape.file(target, name) for name in (*phase.outputs, *also)}
+        outputs = {name: tape.file(stream, name) for name in (*phase.outputs, *also)}
         graph = self._at(level, self._subnets[phase.name].graph)
-        return TapeStep(graph, inputs, outputs, moved or Variant(stream, level))
+        return TapeStep(graph, inputs, outputs, level)
 
 
 def _in_order(phases: Sequence[PlannedPhase], inputs: Sequence[str]) -> tuple[PlannedPhase, ...]:

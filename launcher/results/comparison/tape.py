@@ -1,14 +1,15 @@
 """Keeps the tensors of a few frames on disk, and computes them from each other in another process.
 
-A *stream* is one way to compute the network, such as `whole`, `chain` or a variant. There is one
+A *stream* is one way to compute the network, such as `whole` or `chain`. There is one
 file for each frame, stream and tensor, because together they may be larger than the memory.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,41 +18,11 @@ import numpy as np
 
 from cnn.layers.views import Bounds
 from launcher.errors import RunFailedError
-from launcher.results.comparison.tolerance import Numbers
-from launcher.run.runtime import Array
 from nodes.host.process import python_command
+from nodes.protocol.payload import Array
 
-How: TypeAlias = Literal["alike", "mixed", "evenly"]
-"""How an input is moved, see `nodes.executors.replay`."""
-
-Level: TypeAlias = Literal["all", "basic", "none", "agent"]
+Level: TypeAlias = Literal["all", "none", "agent"]
 """How far ONNX Runtime fuses operators; `agent` is an agent's engine as it runs on this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A way to run a graph with other rounding: with fewer operators fused, or its input `moved`
-    by this relative distance."""
-
-    name: str
-    level: Level = "all"
-    moved: float = 0.0
-    how: How = "alike"
-
-
-def input_variants(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
-    """Return the variants of a graph whose input is moved by one unit in the last place."""
-    unit = numbers.limits.unit
-    if numbers.precision == "8-bit":
-        return (
-            Variant("up", level, unit, "evenly"),
-            Variant("down", level, -unit, "evenly"),
-        )
-    return (
-        Variant("up", level, unit),
-        Variant("down", level, -unit),
-        Variant("mixed", level, unit, "mixed"),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +36,7 @@ class TapeStep:
     graph: Path
     inputs: Mapping[str, tuple[str, Bounds]]
     outputs: Mapping[str, str]
-    variant: Variant = Variant("all")
+    level: Level = "all"
 
 
 class Tape:
@@ -96,8 +67,13 @@ class Tape:
         array: Array = np.load(self._path(frame, stream, tensor), allow_pickle=False)
         return array
 
-    def run(self, steps: Sequence[TapeStep]) -> None:
-        """Run `steps` in order on all frames; raises `RunFailedError` if one fails."""
+    def run(
+        self, steps: Sequence[TapeStep], on_done: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Run `steps` in order on all frames; raises `RunFailedError` if one fails.
+
+        `on_done` is called with the number of runs done; each step has one for every frame.
+        """
         if not steps:
             return
         job = self._folder / "steps.json"
@@ -107,9 +83,7 @@ class Tape:
             "steps": [
                 {
                     "graph": str(step.graph),
-                    "level": step.variant.level,
-                    "moved": step.variant.moved,
-                    "how": step.variant.how,
+                    "level": step.level,
                     "inputs": dict(step.inputs),
                     "outputs": dict(step.outputs),
                 }
@@ -117,18 +91,31 @@ class Tape:
             ],
         }
         job.write_text(json.dumps(data), "utf-8")
-        self._carry_out(job)
+        self._carry_out(job, on_done)
 
-    def _carry_out(self, job: Path) -> None:
+    def _carry_out(self, job: Path, on_done: Callable[[int], None]) -> None:
         """Run the steps in a file (`nodes.executors.replay`)."""
-        command = python_command("nodes.executors.replay", str(job))
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ran.returncode != 0:
-            lines = ran.stderr.strip().splitlines()
-            raise RunFailedError(
-                "the results could not be compared with the whole model's (--no-verify switches "
-                "this off): " + (lines[-1] if lines else f"exit code {ran.returncode}")
-            )
+        nice = shutil.which("nice")  # it gives way to anything that streams or serves meanwhile
+        yielding = [] if nice is None else [nice, "-n", "10"]
+        command = [*yielding, *python_command("nodes.executors.replay", str(job))]
+        with (
+            job.with_suffix(".log").open("w+", encoding="utf-8") as log,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        ):
+            try:
+                for done, _ in enumerate(process.stdout or (), start=1):
+                    on_done(done)
+                code = process.wait()
+            except BaseException:
+                process.kill()
+                raise
+            if code != 0:
+                log.seek(0)
+                lines = log.read().strip().splitlines()
+                raise RunFailedError(
+                    "the whole model could not be run for comparison (--no-verify switches it "
+                    "off): " + (lines[-1] if lines else f"exit code {code}")
+                )
 
     def _path(self, frame: int, stream: str, tensor: str) -> Path:
         return self._folder / str(frame) / self.file(stream, tensor)

@@ -33,6 +33,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
+from launcher.core.stream import ENDLESS
 from launcher.errors import RunFailedError
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.ranges import FrameRanges, FrameSequence
@@ -45,7 +46,8 @@ from launcher.results.journal.segment import (
     segment_bytes,
     used_bytes,
 )
-from launcher.run.runtime import Array
+from launcher.threads import in_thread
+from nodes.protocol.payload import Array
 
 RUN = "run.json"
 """The name of the file that identifies the run; the lock on it is the journal's."""
@@ -121,8 +123,7 @@ class Journal:
             self._opened = opened.pop_all()
         self.removed_before = self._removed.done
         """How many results earlier launches removed."""
-        self._working = threading.Thread(target=self._work, name="journal", daemon=True)
-        self._working.start()
+        self._working = in_thread(self._work, "journal")
 
     def __enter__(self) -> Journal:
         return self
@@ -217,9 +218,15 @@ class Journal:
         with self._settling:
             return self._removed
 
+    @property
+    def settled(self) -> FrameRanges:
+        """A copy of the frames that are settled."""
+        with self._settling:
+            return FrameRanges(self._settled.ranges())
+
     def open_frames(self) -> FrameSequence:
         """The frames that are not settled, in order."""
-        return FrameSequence(self._settled.gaps(0, self.frames - 1))
+        return FrameSequence(self.settled.gaps(0, self.frames - 1))
 
     # ------------------------------------------------------------ writing
 
@@ -253,9 +260,10 @@ class Journal:
     def _failed(self, what: str, error: OSError) -> RunFailedError:
         with self._settling:
             saved = self._done + self._removed.done
+        of = "" if self.frames == ENDLESS else f" of {self.frames}"
         return RunFailedError(
             f"{what} cannot be kept in the journal {str(self.folder)!r}: {error.strerror}; "
-            f"{saved} of {self.frames} are saved, and launch --resume goes on from there"
+            f"{saved}{of} are saved, and launch --resume continues from there"
         )
 
     # ------------------------------------------------------------ segments
@@ -347,13 +355,13 @@ class Journal:
             return
         self._closed = True
         self._leaving.put(None)
-        self._working.join()
         try:
+            self._working.result()
             self._sync()
             if self._problem is not None:
                 raise self._problem
         except OSError as error:
-            raise self._failed("what was written last", error) from error
+            raise self._failed("its last results", error) from error
         finally:
             for segment in self._open.values():
                 segment.close()

@@ -22,7 +22,7 @@ import numpy as np
 from cnn.network import Tensor
 from launcher.files import distinct_names, plain_name
 from launcher.inputs.arrays import npy_header
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 _MOST_OPEN = 64
 """The most files of a folder that are open because they are not yet written through to the disk."""

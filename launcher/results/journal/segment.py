@@ -30,7 +30,7 @@ from launcher.results.journal.result_files import (
     ResultFolder,
     write_all,
 )
-from launcher.run.runtime import Array
+from nodes.protocol.payload import Array
 
 RECORDS = "journal"
 """The name of the file of records."""

@@ -18,7 +18,7 @@ from launcher.view.history import History, intervals
 from launcher.view.live_page import STYLE, charts, pill
 from launcher.view.model import RunView
 from launcher.view.plan_picture import plan_picture
-from launcher.view.shown import Mark, node_sentences, shown
+from launcher.view.shown import Mark, limit_sentences, node_sentences, shown
 from partition.plan import Plan
 
 _STYLE = STYLE + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -30,14 +30,17 @@ PROBLEM_LEVELS = {"warning": Mark.WARNING, "error": Mark.ERROR}
 class RunRecord:
     """The contents of a page.
 
-    `lines` are the sentences of the text report, `compared` the predictions of the whole run next
-    to its measurements. `problems` are sentences on what went wrong beyond what the view's events
-    say. Without a view, no frame was streamed.
+    `advice` has sentences on the bottleneck and on what would help, `summary` the other lines of a
+    short report, and `lines` all sentences of the text report. `compared` has the predictions of
+    the whole run next to its measurements. `problems` are sentences on what went wrong beyond what
+    the view's events say. Without a view, no frame was streamed.
     """
 
     title: str
     plan: Plan
     config: str
+    advice: Sequence[str] = ()
+    summary: Sequence[str] = ()
     lines: Sequence[str] = ()
     compared: Sequence[Compared] = ()
     nodes: Sequence[NodeReport] = ()
@@ -68,31 +71,38 @@ def _digest(text: str) -> str:
 
 
 def _sections(record: RunRecord) -> list[PageElement]:
-    plan = record.plan
     problems = _problems(record)
     verdict = pill("something went wrong", Mark.ERROR) if problems else pill("fine", Mark.FINE)
     parts = [
         element("h1", record.title, " ", verdict),
-        element("p", f"{plan.strategy}: {plan.explanation}", class_="faint"),
+        *(element("p", text, class_="advice") for text in _advice(record)),
+        *(element("p", text) for text in record.summary),
         element("h2", "What went wrong"),
-        _list(problems, "sentences") if problems else element("p", "Nothing that was noticed."),
+        _list(problems, "sentences") if problems else element("p", "Nothing was noticed."),
     ]
     if record.compared:
         parts += [element("h2", "Predicted and measured"), _compared(record.compared)]
     if record.nodes:
-        parts += [element("h2", "Nodes"), _table_of(node_rows(record.nodes), "nodes")]
+        parts += [element("h2", "Nodes"), node_rows(record.nodes).on_page("nodes")]
     if record.view is not None:
         parts += _streamed(record, record.view)
     parts += [element("h2", "Schedule"), *_schedule(record)]
-    if record.lines:
-        lines = _list([element("li", line) for line in record.lines], "lines")
-        parts += [element("h2", "In words"), lines]
+    sentences = record.lines or [f"strategy: {record.plan.strategy}: {record.plan.explanation}"]
+    lines = _list([element("li", line) for line in sentences], "lines")
+    parts += [element("h2", "In words"), lines]
     parts += [
         element("h2", "Configuration"),
         element("p", "Without passwords and tokens.", class_="faint"),
         element("pre", record.config),
     ]
     return parts
+
+
+def _advice(record: RunRecord) -> Sequence[str]:
+    """Return what limits the rate: of a run, or of what was served, by its last view."""
+    if record.advice or record.view is None:
+        return record.advice
+    return [sentence.text for sentence in limit_sentences(record.view)]
 
 
 def _list(items: Sequence[PageElement], kind: str) -> PageElement:
@@ -117,17 +127,12 @@ def _compared(rows: Sequence[Compared]) -> PageElement:
     return table(heads, cells, label="predicted and measured")
 
 
-def _table_of(rows: tuple[Sequence[str], Sequence[Sequence[str]]], label: str) -> PageElement:
-    return table(rows[0], rows[1], label=label)
-
-
 def _streamed(record: RunRecord, view: RunView) -> list[PageElement]:
     over_time = intervals(record.history.samples)
     busy = {node.name: node.busy_fraction for node in record.nodes if node.phases}
     nodes = tuple(replace(node, busy=busy.get(node.name, node.busy)) for node in view.nodes)
     picture = plan_picture(shown(replace(view, nodes=nodes)))
     lasted = duration(over_time[-1].until_s - view.started_s) if over_time else ""
-    rows = phase_rows(record.plan, view)
     return [
         element(
             "div",
@@ -141,7 +146,7 @@ def _streamed(record: RunRecord, view: RunView) -> list[PageElement]:
             class_="columns",
         ),
         element("h2", "Phases"),
-        _table_of(rows, "phases"),
+        phase_rows(record.plan, view).on_page("phases"),
     ]
 
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.errors import BadInputError, LauncherError
+from launcher.errors import LauncherError
 from launcher.files import read_json, write_text
 from launcher.results.page.page import RunRecord, report_page
 from launcher.view.model import RunView
-from launcher.view.sampling import Sampler, WholeRun
-
-
-def check_report_file(path: Path | None) -> None:
-    """Raise `BadInputError` if a report could not be written there."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir():
-        raise BadInputError(f"--report {path}: it must be a file in a folder that exists")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise BadInputError(f"--report {path}: it must be a file that you may write")
+from launcher.view.sampling import WholeRun, sampling
 
 
 class RunRecorder:
@@ -37,17 +25,17 @@ class RunRecorder:
         self._look = look
         self._record = begun
         self._whole = WholeRun()
-        self._sampler = Sampler(lambda: (look(),), self._whole.keep, self._whole.every_s)
+        self._sampling = sampling(lambda: (look(),), self._whole.keep, self._whole.every_s)
 
     def __enter__(self) -> RunRecorder:
         if self._path is not None:
-            self._sampler.__enter__()
+            self._sampling.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._path is None:
             return
-        self._sampler.__exit__()
+        self._sampling.__exit__()
         self._whole.keep(self._look())
         if isinstance(error, LauncherError):
             self.write(replace(self.record, problems=(*self.record.problems, str(error))))

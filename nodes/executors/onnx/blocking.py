@@ -16,31 +16,29 @@ from what the optimiser has written, so that only the conversion remains. Neithe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from nodes.executors.onnx.protobuf import (
+    edited,
     field,
-    fields,
-    integer_field,
     nested,
-    parts,
+    number_field,
     submessages,
     text_field,
+    texts,
 )
 from nodes.executors.onnx.schema import (
-    SHAPE_DIM,
     TENSOR_ELEMENT_TYPE,
-    TENSOR_SHAPE,
     TYPE_TENSOR,
-    AttributeField,
-    DimensionField,
     GraphField,
     ModelField,
     NodeField,
     ValueInfoField,
+    dimensions,
     graphs,
     has_bodies,
 )
+from nodes.executors.onnx.writing import node
 
 BLOCK = 16
 """The largest block of channels of any processor; smaller ones divide it."""
@@ -58,8 +56,8 @@ _BLOCKED_IF_READ = frozenset(
 _MARK = "csdf-edge blocked "
 """How the names of the poolings begin."""
 
-_FLOAT, _INTS = 1, 7
-"""`TensorProto.DataType.FLOAT` and `AttributeProto.AttributeType.INTS`."""
+_FLOAT = 1
+"""`TensorProto.DataType.FLOAT`."""
 
 
 def with_pools(model: bytes) -> bytes | None:
@@ -80,12 +78,16 @@ def with_pools(model: bytes) -> bytes | None:
             elif number == GraphField.NODE:
                 operator = text_field(message, NodeField.OP_TYPE) or ""
                 operators.add(operator)
-                for name in _texts(message, NodeField.INPUT):
+                for name in texts(message, NodeField.INPUT):
                     read_by.setdefault(name, set()).add(operator)
     renamed = {name: _MARK + name for name in inputs if read_by.get(name, set()) & _BLOCKED_IF_READ}
     if not renamed or not operators & _CONVOLUTIONS:
         return None
-    pools = b"".join(field(GraphField.NODE, _pool(*pair)) for pair in renamed.items())
+    kernel = {"kernel_shape": (1, 1)}
+    pools = b"".join(
+        field(GraphField.NODE, node("MaxPool", (source,), (target,), kernel, target))
+        for source, target in renamed.items()
+    )
     return _edited(model, renamed, first=pools)
 
 
@@ -93,24 +95,17 @@ def without_pools(model: bytes) -> bytes:
     """Return an optimised subnet without the poolings of `with_pools`; raises as that does."""
     renamed = {}
     for graph in graphs(memoryview(model)):
-        for number, node in submessages(graph):
-            if number == GraphField.NODE and _is_ours(node):
-                renamed[_texts(node, NodeField.OUTPUT)[0]] = _texts(node, NodeField.INPUT)[0]
+        for number, pool in submessages(graph):
+            if number == GraphField.NODE and _is_ours(pool):
+                renamed[texts(pool, NodeField.OUTPUT)[0]] = texts(pool, NodeField.INPUT)[0]
     return _edited(model, renamed) if renamed else model
 
 
 def image_channels(value_info: memoryview) -> int:
     """Return C of a float32 tensor [N, C, H, W]; 0 if it is unknown, and for any other tensor."""
-    kinds = [
-        kind
-        for tensor in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR))
-        for number, kind in fields(tensor)
-        if number == TENSOR_ELEMENT_TYPE
-    ]
-    sizes = []
-    for each in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM)):
-        size = [size for key, size in fields(each) if key == DimensionField.DIM_VALUE]
-        sizes.append(size[0] if size and isinstance(size[0], int) else 0)
+    path = (ValueInfoField.TYPE, TYPE_TENSOR)
+    kinds = [number_field(each, TENSOR_ELEMENT_TYPE) for each in nested(value_info, path)]
+    sizes = dimensions(value_info)
     return sizes[1] if kinds == [_FLOAT] and len(sizes) == 4 else 0
 
 
@@ -120,50 +115,22 @@ def _can_be_blocked(value_info: memoryview) -> bool:
     return channels > 0 and channels % BLOCK == 0
 
 
-def _pool(source: str, target: str) -> bytes:
-    kernel = (
-        field(AttributeField.NAME, b"kernel_shape")
-        + integer_field(AttributeField.INTS, 1) * 2
-        + integer_field(AttributeField.TYPE, _INTS)
-    )
-    return (
-        field(NodeField.INPUT, source.encode())
-        + field(NodeField.OUTPUT, target.encode())
-        + field(NodeField.NAME, target.encode())
-        + field(NodeField.OP_TYPE, b"MaxPool")
-        + field(NodeField.ATTRIBUTE, kernel)
-    )
-
-
-def _is_ours(node: memoryview) -> bool:
-    name = text_field(node, NodeField.NAME) or ""
-    return text_field(node, NodeField.OP_TYPE) == "MaxPool" and name.startswith(_MARK)
-
-
-def _texts(message: memoryview, wanted: int) -> list[str]:
-    return [str(text, "utf-8") for number, text in submessages(message) if number == wanted]
+def _is_ours(layer: memoryview) -> bool:
+    name = text_field(layer, NodeField.NAME) or ""
+    return text_field(layer, NodeField.OP_TYPE) == "MaxPool" and name.startswith(_MARK)
 
 
 def _edited(model: bytes, renamed: Mapping[str, str], first: bytes = b"") -> bytes:
     """Return the model without our poolings, in which other nodes read the tensors that `renamed`
     names instead; `first` goes before all nodes."""
-    return b"".join(
-        field(ModelField.GRAPH, first + b"".join(_edited_graph(value, renamed)))
-        if number == ModelField.GRAPH and isinstance(value, memoryview)
-        else bytes(part)
-        for number, value, part in parts(memoryview(model))
-    )
 
+    def edited_name(name: memoryview) -> bytes:
+        return renamed.get(text := str(name, "utf-8"), text).encode()
 
-def _edited_graph(graph: memoryview, renamed: Mapping[str, str]) -> Iterator[bytes]:
-    for number, value, part in parts(graph):
-        if number != GraphField.NODE or not isinstance(value, memoryview):
-            yield bytes(part)
-        elif not _is_ours(value):
-            yield field(number, b"".join(_edited_node(value, renamed)))
+    def edited_node(layer: memoryview) -> bytes | None:
+        return None if _is_ours(layer) else edited(layer, NodeField.INPUT, edited_name)
 
+    def edited_graph(graph: memoryview) -> bytes:
+        return first + edited(graph, GraphField.NODE, edited_node)
 
-def _edited_node(node: memoryview, renamed: Mapping[str, str]) -> Iterator[bytes]:
-    for number, value, part in parts(node):
-        name = str(value, "utf-8") if number == NodeField.INPUT else ""  # type: ignore[arg-type]
-        yield field(number, renamed[name].encode()) if name in renamed else bytes(part)
+    return edited(memoryview(model), ModelField.GRAPH, edited_graph)

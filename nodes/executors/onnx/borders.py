@@ -20,11 +20,8 @@ import numpy as np
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.blocking import image_channels
 from nodes.executors.onnx.protobuf import field as bytes_field
-from nodes.executors.onnx.protobuf import integer_field, parts, submessages, text_field
+from nodes.executors.onnx.protobuf import parts, submessages, text_field, texts
 from nodes.executors.onnx.schema import (
-    TENSOR_ELEMENT_TYPE,
-    TYPE_TENSOR,
-    AttributeField,
     GraphField,
     ModelField,
     NodeField,
@@ -33,6 +30,7 @@ from nodes.executors.onnx.schema import (
     graphs,
     has_bodies,
 )
+from nodes.executors.onnx.writing import model_of, node, operator_set, value_info
 from nodes.protocol.payload import Array
 
 DOMAIN = "com.microsoft.nchwc"
@@ -43,9 +41,6 @@ _TO_BLOCKS, _FROM_BLOCKS = "ReorderInput", "ReorderOutput"
 _USUAL = " in the usual order"
 """Ends the name of a tensor that a subnet computes in the usual order and that crosses its border
 in blocks."""
-
-_INT, _FLOAT = 2, 1
-"""`AttributeProto.AttributeType.INT` and `TensorProto.DataType.FLOAT`."""
 
 
 def in_blocks(array: Array, block: int) -> Array:
@@ -63,7 +58,7 @@ def with_blocked_borders(model: bytes, names: Collection[str]) -> bytes:
     bytes are not an ONNX model.
     """
     if has_bodies(memoryview(model)):
-        raise ExecutorError("an operator has a graph inside, which would read them in other order")
+        raise ExecutorError("an operator contains a graph, which would read them in another order")
     graph = _Graph.read(model)
     unknown = sorted(set(names) - graph.inputs.keys() - graph.outputs.keys())
     if unknown:
@@ -81,8 +76,8 @@ def check_block(ort: Any, options: Any, block: int) -> None:
     session = ort.InferenceSession(_conversion(), options, providers=["CPUExecutionProvider"])
     if not np.array_equal(session.run(None, {"x": usual})[0], in_blocks(usual, block)):
         raise ExecutorError(
-            f"ONNX Runtime {ort.__version__} has other blocks here than those of {block} channels "
-            "that this agent offers"
+            f"ONNX Runtime {ort.__version__} uses blocks of another size here than the {block} "
+            "channels that this agent offers"
         )
 
 
@@ -102,8 +97,8 @@ class _Node:
         return cls(
             bytes(message),
             operator if is_blocked else "",
-            [str(name, "utf-8") for n, name in submessages(message) if n == NodeField.INPUT],
-            [str(name, "utf-8") for n, name in submessages(message) if n == NodeField.OUTPUT],
+            texts(message, NodeField.INPUT),
+            texts(message, NodeField.OUTPUT),
         )
 
     def written(self) -> bytes:
@@ -137,20 +132,20 @@ class _Graph:
     def take_in_blocks(self, name: str) -> None:
         """Let an input be in blocks."""
         usual = name + _USUAL
-        readers = [node for node in self.nodes if name in node.inputs]
-        for node in readers:
-            if node.operator == _TO_BLOCKS:
-                self.nodes.remove(node)
-                self._read_instead(node.outputs[0], name)
+        readers = [layer for layer in self.nodes if name in layer.inputs]
+        for layer in readers:
+            if layer.operator == _TO_BLOCKS:
+                self.nodes.remove(layer)
+                self._read_instead(layer.outputs[0], name)
             else:
-                node.inputs = [usual if each == name else each for each in node.inputs]
-        if any(usual in node.inputs for node in self.nodes):
+                layer.inputs = [usual if each == name else each for each in layer.inputs]
+        if any(usual in layer.inputs for layer in self.nodes):
             self.nodes.insert(0, _from_blocks(name, usual, self.inputs[name]))
 
     def make_in_blocks(self, name: str) -> None:
         """Let an output be in blocks."""
         usual = name + _USUAL
-        producer = next(node for node in self.nodes if name in node.outputs)
+        producer = next(layer for layer in self.nodes if name in layer.outputs)
         source = producer.inputs[0] if producer.operator == _FROM_BLOCKS else name
         free = source not in self.inputs and source not in self.outputs
         producer.outputs = [usual if each == name else each for each in producer.outputs]
@@ -158,15 +153,15 @@ class _Graph:
         if not free:
             self.nodes.append(_to_blocks(usual, name))
             return
-        for node in self.nodes:
-            node.outputs = [name if each == source else each for each in node.outputs]
+        for layer in self.nodes:
+            layer.outputs = [name if each == source else each for each in layer.outputs]
         self._read_instead(source, name)
-        if not any(usual in node.inputs for node in self.nodes):
+        if not any(usual in layer.inputs for layer in self.nodes):
             self.nodes.remove(producer)
 
     def _read_instead(self, before: str, after: str) -> None:
-        for node in self.nodes:
-            node.inputs = [after if each == before else each for each in node.inputs]
+        for layer in self.nodes:
+            layer.inputs = [after if each == before else each for each in layer.inputs]
 
     def written(self, model: bytes) -> bytes:
         """Return `model` with these nodes instead of its own."""
@@ -182,59 +177,27 @@ class _Graph:
                 knows = knows or text_field(value, OperatorSetField.DOMAIN) == DOMAIN
             yield bytes(part)
         if not knows:
-            yield bytes_field(ModelField.OPSET_IMPORT, _OPSET)
+            yield bytes_field(ModelField.OPSET_IMPORT, operator_set(DOMAIN, 1))
 
     def _graph_parts(self, graph: memoryview) -> Iterator[bytes]:
-        for node in self.nodes:
-            yield bytes_field(GraphField.NODE, node.written())
+        for layer in self.nodes:
+            yield bytes_field(GraphField.NODE, layer.written())
         for number, _, part in parts(graph):
             if number != GraphField.NODE:
                 yield bytes(part)
 
 
-_OPSET = bytes_field(OperatorSetField.DOMAIN, DOMAIN.encode()) + integer_field(
-    OperatorSetField.VERSION, 1
-)
-
-
 def _to_blocks(source: str, target: str) -> _Node:
-    return _Node(_message(_TO_BLOCKS), _TO_BLOCKS, [source], [target])
+    return _Node(node(_TO_BLOCKS, domain=DOMAIN), _TO_BLOCKS, [source], [target])
 
 
 def _from_blocks(source: str, target: str, channels: int) -> _Node:
-    attribute = (
-        bytes_field(AttributeField.NAME, b"channels")
-        + integer_field(AttributeField.I, channels)
-        + integer_field(AttributeField.TYPE, _INT)
-    )
-    message = _message(_FROM_BLOCKS) + bytes_field(NodeField.ATTRIBUTE, attribute)
+    message = node(_FROM_BLOCKS, attributes={"channels": channels}, domain=DOMAIN)
     return _Node(message, _FROM_BLOCKS, [source], [target])
-
-
-def _message(operator: str) -> bytes:
-    return bytes_field(NodeField.OP_TYPE, operator.encode()) + bytes_field(
-        NodeField.DOMAIN, DOMAIN.encode()
-    )
 
 
 def _conversion() -> bytes:
     """Return a model that converts `x`, of any shape [1, C, 1, 2], to blocks `y`."""
-
-    def tensor(name: str) -> bytes:
-        kind = integer_field(TENSOR_ELEMENT_TYPE, _FLOAT)
-        of_floats = bytes_field(ValueInfoField.TYPE, bytes_field(TYPE_TENSOR, kind))
-        return bytes_field(ValueInfoField.NAME, name.encode()) + of_floats
-
-    opset = bytes_field(OperatorSetField.DOMAIN, b"") + integer_field(OperatorSetField.VERSION, 13)
-    graph = (
-        bytes_field(GraphField.NODE, _to_blocks("x", "y").written())
-        + bytes_field(GraphField.NAME, b"conversion")
-        + bytes_field(GraphField.INPUT, tensor("x"))
-        + bytes_field(GraphField.OUTPUT, tensor("y"))
-    )
-    return (
-        integer_field(ModelField.IR_VERSION, 8)
-        + bytes_field(ModelField.GRAPH, graph)
-        + bytes_field(ModelField.OPSET_IMPORT, opset)
-        + bytes_field(ModelField.OPSET_IMPORT, _OPSET)
-    )
+    layers = (_to_blocks("x", "y").written(),)
+    tensors = value_info("x", "float32"), value_info("y", "float32")
+    return model_of("conversion", layers, *tensors, opsets={"": 13, DOMAIN: 1})

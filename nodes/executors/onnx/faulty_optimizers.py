@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nodes.executors.onnx.protobuf import fields, submessages, text_field
+from nodes.executors.onnx.protobuf import nested, number_field, text_field
 from nodes.executors.onnx.schema import ModelField, OperatorSetField, has_bodies
 
 FAULTY_FOR_ALL = ["Pad_Fusion"]
@@ -61,11 +61,7 @@ def _operator_set(model: bytes) -> int:
     A model that does not state it cannot be loaded, so any number will do for it.
     """
     found = _OPERATOR_SET_OF_ROUND
-    for part, operator_set in submessages(memoryview(model)):
-        if part == ModelField.OPSET_IMPORT and not text_field(
-            operator_set, OperatorSetField.DOMAIN
-        ):
-            for number, value in fields(operator_set):
-                if number == OperatorSetField.VERSION and isinstance(value, int):
-                    found = value
+    for operator_set in nested(memoryview(model), (ModelField.OPSET_IMPORT,)):
+        if not text_field(operator_set, OperatorSetField.DOMAIN):
+            found = number_field(operator_set, OperatorSetField.VERSION)
     return found

@@ -157,7 +157,7 @@ def _examine(
                 elif kind == TENSOR and (entries := external_entries(message)) is not None:
                     if bodies and not is_optimised:
                         raise NotAllowedError(
-                            "weights in another file for a graph inside of a node"
+                            "weights in another file that belong to a graph inside an operator"
                         )
                     location, end = _place(entries, is_optimised=is_optimised)
                     ends[location] = max(end, ends.get(location, 0))
@@ -207,19 +207,21 @@ def _place(entries: list[tuple[str, str]], *, is_optimised: bool) -> tuple[str, 
     for key, value in entries:
         known = key in ("location", "offset", "length", "checksum")
         if not known and not (is_optimised and _PREPACKED.fullmatch(key)):
-            raise NotAllowedError(f"weights in another file, of which it says {key!r}")
+            raise NotAllowedError(f"weights in another file, with the unknown key {key!r}")
         if key in place:
-            raise NotAllowedError(f"weights in another file, of which it says {key!r} twice")
+            raise NotAllowedError(f"weights in another file, with the key {key!r} twice")
         place[key] = value
     location = place.get("location", "")
     if location in ("", ".", "..") or "/" in location or not location.isprintable():
         raise NotAllowedError(
-            f"weights outside its own directory, in {location!r}; they may lie beside it only, "
+            f"weights outside its own directory, in {location!r}; they must be in that directory, "
             "under a plain name"
         )
     offset, length = (place.get(key) or "0" for key in ("offset", "length"))
     if not (_PLACE.fullmatch(offset) and _PLACE.fullmatch(length)):
-        raise NotAllowedError(f"weights at no place of a file: offset {offset!r}, {length!r} bytes")
+        raise NotAllowedError(
+            f"weights at an impossible place in a file: offset {offset!r}, {length!r} bytes"
+        )
     return location, int(offset) + int(length)
 
 
@@ -233,8 +235,8 @@ def _checked(path: Path, end: int, subject: str) -> Path:
         ) from None
     if not stat.S_ISREG(status.st_mode):
         raise ExecutorError(
-            f"{subject} refers to weights outside its own directory: {path} is no file but a link, "
-            "a folder or a device"
+            f"{subject} refers to weights outside its own directory: {path} is not a file but a "
+            "link, a folder or a device"
         )
     if status.st_size < end:
         raise ExecutorError(

@@ -23,17 +23,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
+from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.blocking import with_pools, without_pools
 from nodes.executors.onnx.borders import check_block, with_blocked_borders
-from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.file import OnnxFile
 from nodes.executors.onnx.packing import UNPACKED, multiplies_single_rows, packs_others, realign
 from nodes.executors.onnx.schema import TENSOR, external_entries, walk
 from nodes.executors.onnx.sessions import (
     can_find_weights,
+    cpu_session,
     engine_errors,
-    find_weights_in,
     import_onnxruntime,
     keep_packing_off,
     light_optimising_options,
@@ -43,7 +42,7 @@ from nodes.executors.onnx.sessions import (
     tensor_specs,
 )
 from nodes.executors.preparing.entries import Job, PreparedFiles
-from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_inputs, trial_on
 
 MODEL = "model.onnx"
 """The optimised model's name in its entry of the cache."""
@@ -155,14 +154,7 @@ def _write(
     """
     if not packs:
         keep_packing_off(session_options)
-    if content is not None:
-        find_weights_in(session_options, job.graph.parent)
-    ort.InferenceSession(
-        str(job.graph) if content is None else content,
-        session_options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=faulty_optimizers(job.graph),
-    )
+    cpu_session(ort, job.graph, session_options, content)
 
 
 def open_prepared(
@@ -175,14 +167,8 @@ def open_prepared(
     settings = loading_options(ort, options, optimised=True)
     if not packs:
         keep_packing_off(settings)
-    if weights_in is not None:
-        find_weights_in(settings, weights_in)
-    return ort.InferenceSession(
-        str(model) if weights_in is None else model.read_bytes(),
-        settings,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=faulty_optimizers(model),
-    )
+    content = None if weights_in is None else model.read_bytes()
+    return cpu_session(ort, model, settings, content, weights_in)
 
 
 def try_out(
@@ -203,22 +189,8 @@ def try_out(
 
 
 def run_on_synthetic_inputs(ort: Any, subnet: str, session: Any) -> None:
-    """Run a session once; raises ExecutorError if ONNX Runtime cannot.
-
-    A network that needs a particular whole number as input refuses the synthetic zeros. It must not
-    pass the trial even so: the layers after the refusing one have not run, and may crash.
-    """
-    specs = tensor_specs(subnet, session.get_inputs())
+    """Run a session once; raises ExecutorError if ONNX Runtime cannot."""
+    inputs = synthetic_inputs(tensor_specs(subnet, session.get_inputs()))
     tensor_specs(subnet, session.get_outputs(), may_vary=True)
-    inputs = {name: synthetic_input(spec.dtype, spec.shape) for name, spec in specs.items()}
-    try:
-        with engine_errors(ort, subnet, "run"):
-            session.run(None, inputs)
-    except EngineFailedError as error:
-        zeros = ", ".join(name for name, array in inputs.items() if array.dtype.kind in "iu")
-        if not zeros:
-            raise
-        raise EngineFailedError(
-            f"{error}; this was a trial with 0 for {zeros}: if the network needs another value "
-            "there, set it under `model: inputs:`"
-        ) from error
+    with trial_on(inputs), engine_errors(ort, subnet, "run"):
+        session.run(None, inputs)

@@ -25,31 +25,30 @@ loading.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from nodes.executors.onnx.protobuf import (
+    edited,
     field,
-    fields,
     has_field,
     nested,
     parts,
     submessages,
     text_field,
+    texts,
 )
 from nodes.executors.onnx.schema import (
-    SHAPE_DIM,
-    TENSOR_SHAPE,
-    TYPE_TENSOR,
-    DimensionField,
     EntryField,
     GraphField,
     ModelField,
     NodeField,
     TensorField,
     ValueInfoField,
+    dimensions,
     graphs,
     has_bodies,
 )
@@ -88,7 +87,8 @@ def multiplies_single_rows(model: bytes) -> bool:
     for graph in _graphs(model):
         for number, message in submessages(graph):
             if number in (GraphField.OUTPUT, GraphField.VALUE_INFO):
-                rows[text_field(message, ValueInfoField.NAME) or ""] = _rows(message)
+                name = text_field(message, ValueInfoField.NAME) or ""
+                rows[name] = math.prod(dimensions(message)[:-1])
             elif number == GraphField.NODE and text_field(message, NodeField.OP_TYPE) in _PRODUCTS:
                 products.append(text_field(message, NodeField.OUTPUT) or "")
     return bool(products) and all(rows.get(name) == 1 for name in products)
@@ -108,7 +108,7 @@ def packs_others(model: bytes) -> bool:
             if number == GraphField.INITIALIZER and has_field(tensor, TensorField.EXTERNAL_DATA):
                 weights.add(text_field(tensor, TensorField.NAME))
     return any(
-        not weights.isdisjoint(_inputs(node))
+        not weights.isdisjoint(texts(node, NodeField.INPUT))
         for graph in _graphs(model)
         for number, node in submessages(graph)
         if number == GraphField.NODE
@@ -123,25 +123,7 @@ def _graphs(model: bytes) -> Iterator[memoryview]:
         found = True
         yield graph
     if not found:
-        raise ValueError("no ONNX model")
-
-
-def _inputs(node: memoryview) -> Iterator[str]:
-    for number, name in submessages(node):
-        if number == NodeField.INPUT:
-            yield str(name, "utf-8")
-
-
-def _rows(value_info: memoryview) -> int:
-    """Return the product of all dimensions but the last; 0 if one of these is unknown."""
-    dimensions = []
-    for each in nested(value_info, (ValueInfoField.TYPE, TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM)):
-        sizes = [size for key, size in fields(each) if key == DimensionField.DIM_VALUE]
-        dimensions.append(sizes[0] if sizes and isinstance(sizes[0], int) else 0)
-    rows = 1
-    for dimension in dimensions[:-1]:
-        rows *= dimension
-    return rows
+        raise ValueError("not an ONNX model")
 
 
 # ------------------------------------------------------------ where blocks begin
@@ -175,8 +157,8 @@ def realign(model: Path, weights: Path) -> bool:
             _copy(source, offset, size, target)
             return start
 
-        edited = _moved(content, copy, copy)
-    model.write_bytes(edited)
+        moved = _moved(content, copy, copy)
+    model.write_bytes(moved)
     os.replace(aligned, weights)
     return True
 
@@ -211,24 +193,16 @@ def _copy(source: IO[bytes], offset: int, size: int, target: IO[bytes]) -> None:
 
 def _moved(model: bytes, move: Move, move_packed: Move) -> bytes:
     """Return the model with every weight, and every packed block, at its new offset."""
-    return b"".join(
-        field(ModelField.GRAPH, b"".join(_moved_graph(value, move, move_packed)))
-        if number == ModelField.GRAPH and isinstance(value, memoryview)
-        else bytes(part)
-        for number, value, part in parts(memoryview(model))
-    )
 
+    def moved_tensor(tensor: memoryview) -> bytes:
+        if not has_field(tensor, TensorField.EXTERNAL_DATA):
+            return bytes(tensor)
+        return _moved_tensor(tensor, move, move_packed)
 
-def _moved_graph(graph: memoryview, move: Move, move_packed: Move) -> Iterator[bytes]:
-    for number, value, part in parts(graph):
-        if (
-            number == GraphField.INITIALIZER
-            and isinstance(value, memoryview)
-            and has_field(value, TensorField.EXTERNAL_DATA)
-        ):
-            yield field(number, _moved_tensor(value, move, move_packed))
-        else:
-            yield bytes(part)
+    def moved_graph(graph: memoryview) -> bytes:
+        return edited(graph, GraphField.INITIALIZER, moved_tensor)
+
+    return edited(memoryview(model), ModelField.GRAPH, moved_graph)
 
 
 def _moved_tensor(tensor: memoryview, move: Move, move_packed: Move) -> bytes:

@@ -9,7 +9,7 @@ Readers raise ValueError or IndexError where a message is malformed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -29,7 +29,7 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview | int, memoryvi
         began = position
         key, position = _varint(message, position)
         if key > _LARGEST_KEY:
-            raise ValueError("no key of a field")
+            raise ValueError("invalid key of a field")
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, position = _varint(message, position)
@@ -42,7 +42,7 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview | int, memoryvi
         else:
             raise ValueError(f"wire type {wire}")
         if length > end - position:
-            raise ValueError("field longer than its message")
+            raise ValueError("a field longer than its message")
         yield number, message[position : position + length], message[began : position + length]
         position += length
 
@@ -83,6 +83,31 @@ def text_field(message: memoryview, wanted: int) -> str | None:
         if number == wanted:
             text = str(value, "utf-8")
     return text
+
+
+def texts(message: memoryview, wanted: int) -> list[str]:
+    """Return the texts of all fields of this number."""
+    return [str(value, "utf-8") for number, value in submessages(message) if number == wanted]
+
+
+def number_field(message: memoryview, wanted: int) -> int:
+    """Return a field's integer, 0 without one; of several the last, as the format prescribes."""
+    values = [value for number, value in fields(message) if number == wanted]
+    return values[-1] if values and isinstance(values[-1], int) else 0
+
+
+def edited(message: memoryview, wanted: int, edit: Callable[[memoryview], bytes | None]) -> bytes:
+    """Return the message with `edit(value)` in place of each field of this number.
+
+    A field for which `edit` returns None is left out.
+    """
+    written = bytearray()
+    for number, value, part in parts(message):
+        if number != wanted or not isinstance(value, memoryview):
+            written += part
+        elif (content := edit(value)) is not None:
+            written += field(number, content)
+    return bytes(written)
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nodes.cache.room import Room
-from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
+from nodes.executors.base import BasicSubnet, ExecutorError, LoadOptions
 from nodes.executors.onnx.binding import SessionBindings, run_options
 from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes, open_prepared
@@ -191,7 +191,7 @@ class OnnxRuntimeExecutor(OrtExecutor):
         return Job(file.path, file.name, key, source_bytes=file.size_bytes, in_blocks=in_blocks)
 
 
-class OnnxRuntimeSubnet:
+class OnnxRuntimeSubnet(BasicSubnet):
     """A session whose inputs and outputs are bound by address, so that nothing is copied."""
 
     def __init__(
@@ -203,31 +203,19 @@ class OnnxRuntimeSubnet:
         on_close: Callable[[OnnxRuntimeSubnet], None],
     ) -> None:
         self._ort = ort
-        self._name = name = file.name
         self._on_close = on_close
         declared = read_signature(file.path).outputs
-        self._inputs = tensor_specs(name, session.get_inputs())
-        self._outputs = tensor_specs(
-            name,
+        inputs = tensor_specs(file.name, session.get_inputs())
+        outputs = tensor_specs(
+            file.name,
             session.get_outputs(),
             may_vary=True,
             without_shape={output.name for output in declared if not output.has_shape},
         )
-        self._check = InputCheck(name, self._inputs)
-        self._allocator = OutputAllocator(self._outputs)
+        super().__init__(file.name, inputs, outputs)
         self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
         self._run_options = run_options
         self._bindings: SessionBindings | None = SessionBindings(ort, session)
-
-    @property
-    def inputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's inputs."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's outputs."""
-        return self._outputs
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
@@ -259,7 +247,7 @@ class OnnxRuntimeSubnet:
 
     def _open_bindings(self) -> SessionBindings:
         if self._bindings is None:
-            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+            raise self._closed()
         return self._bindings
 
     def close(self) -> None:

@@ -20,7 +20,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.protobuf import fields, submessages, text_field
+from nodes.executors.onnx.protobuf import (
+    fields,
+    nested,
+    number_field,
+    submessages,
+    text_field,
+)
 
 
 class ModelField(IntEnum):
@@ -161,8 +167,8 @@ MOST_BODIES = 16
 """The deepest nesting of bodies: far more than any network has, and far less than would exhaust the
 reader's stack."""
 
-_TRAINING = "steps of training"
-_FUNCTIONS = "functions of its own"
+_TRAINING = "training steps"
+_FUNCTIONS = "functions"
 _SPARSE = "sparse tensors"
 
 
@@ -240,7 +246,7 @@ def walk(
                 if inner is not None:
                     yield from walk(value, inner, bodies + (kind == ATTRIBUTE and inner == GRAPH))
         elif inner is not None:
-            raise ValueError(f"field {number} of {kind} is no message")
+            raise ValueError(f"field {number} of {kind} is not a message")
         if inner is None and number not in known.plain:
             raise NotAllowedError(
                 f"the field {number} of {kind}, which this version does not know; install a newer "
@@ -257,6 +263,12 @@ def graphs(model: memoryview) -> Iterator[memoryview]:
     for number, graph in submessages(model):
         if number == ModelField.GRAPH:
             yield graph
+
+
+def dimensions(value_info: memoryview) -> list[int]:
+    """Return the shape of an input, an output or an inner tensor; 0 for each unknown dimension."""
+    path = (ValueInfoField.TYPE, TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM)
+    return [number_field(each, DimensionField.DIM_VALUE) for each in nested(value_info, path)]
 
 
 def graph_name(model: memoryview) -> str | None:

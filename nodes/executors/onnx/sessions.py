@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
+from nodes.executors.onnx.writing import model_of, node, value_info
 from nodes.protocol.messages import OptionOffer
 
 if TYPE_CHECKING:
@@ -146,15 +148,43 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
 
 
 def can_find_weights(ort: Any) -> bool:
-    """Return whether `find_weights_in` has an effect: from ONNX Runtime 1.21 on."""
+    """Return whether `cpu_session` can take a `content`: from ONNX Runtime 1.21 on."""
     return tuple(int(part) for part in ort.__version__.split(".")[:2]) >= (1, 21)
 
 
-def find_weights_in(options: Any, folder: Path) -> None:
-    """Let a session whose model comes from memory find its files of weights in `folder`."""
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(folder)
+def cpu_session(
+    ort: Any,
+    model: Path,
+    options: Any,
+    content: bytes | None = None,
+    weights_in: Path | None = None,
+) -> Any:
+    """Return a session on the CPU of the file `model`, without optimisers that are wrong for it.
+
+    `content` replaces the file, but not its files of weights, which lie next to it or in the folder
+    `weights_in`.
+    """
+    if content is not None:
+        folder = str(weights_in or model.parent)
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, folder)
+    return ort.InferenceSession(
+        str(model) if content is None else content,
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=faulty_optimizers(model),
     )
+
+
+def plain_options(ort: Any, threads: int = 1, *, is_fused: bool = True) -> Any:
+    """Return ONNX Runtime's own settings, with all fusions or none."""
+    levels = ort.GraphOptimizationLevel
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if is_fused else levels.ORT_DISABLE_ALL
+    compute_few_bits_exactly(options)
+    return options
 
 
 def keep_packing_off(options: Any) -> None:
@@ -210,11 +240,10 @@ def _make_shared_arena(ort: Any) -> None:
         _run_smallest_and_shrink(ort)
 
 
-# A serialised model: {ir_version: 7, opset 13, graph g(x) → y}, with `Identity` on one float.
-_IDENTITY = (
-    b'\x08\x07:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12'
-    b"\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
-)
+def _identity(opset: int = 13) -> bytes:
+    """Return the smallest of all models, which returns the number that it is given."""
+    x, y = value_info("x", "float32", (1,)), value_info("y", "float32", (1,))
+    return model_of("g", [node("Identity", ("x",), ("y",))], x, y, opsets={"": opset})
 
 
 _OFFICIAL = re.compile(r"domain ai\.onnx is till opset (\d+)")
@@ -227,7 +256,7 @@ def newest_opset(ort: Any) -> int:
     """
     try:
         ort.InferenceSession(
-            _IDENTITY[:-1] + b"\x7f",
+            _identity(127),
             _session_options(ort, threads=1),
             providers=["CPUExecutionProvider"],
         )
@@ -253,7 +282,7 @@ def _run_smallest_and_shrink(ort: Any) -> None:
     options = _session_options(ort, threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.use_env_allocators", "1")
-    session = ort.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(_identity(), options, providers=["CPUExecutionProvider"])
     run_options = ort.RunOptions()
     run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     session.run(None, {"x": np.zeros(1, np.float32)}, run_options)
@@ -342,5 +371,5 @@ def explain(message: str) -> str:
             "onnxruntime or export the model with an older opset"
         )
     if code == "INVALID_PROTOBUF":
-        return "the file is no ONNX model or is truncated; send the subnet again"
+        return "the file is not an ONNX model or is truncated; send the subnet again"
     return text.rstrip(".") or code

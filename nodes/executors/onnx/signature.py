@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes.executors.onnx.protobuf import fields, nested, submessages, text_field
+from nodes.executors.onnx.protobuf import nested, number_field, submessages, text_field, texts
 from nodes.executors.onnx.schema import (
+    NODE,
+    TENSOR_ELEMENT_TYPE,
     TENSOR_SHAPE,
     TYPE_TENSOR,
     AttributeField,
@@ -20,15 +22,14 @@ from nodes.executors.onnx.schema import (
     TensorField,
     ValueInfoField,
     graphs,
+    walk,
 )
+from nodes.protocol.fields import printable
 
 _TENSOR_TYPE = ValueInfoField.TYPE, TYPE_TENSOR
-_ELEM_TYPE = 1
-"""`TypeProto.Tensor.elem_type`."""
-
 _UINT8 = 2
 
-_DTYPES = {
+DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     8: "string", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
     14: "complex64", 15: "complex128", 16: "bfloat16",
@@ -83,6 +84,19 @@ def layer_name(path: Path, index: int) -> str:
     return ""
 
 
+def layer_with(path: Path, operator: str, output: str | None = None) -> str | None:
+    """Return the name of the first layer with this operator, and this output if it is given.
+
+    Layers of graphs inside of nodes count as well. Returns None without such a layer.
+    """
+    for kind, node, _ in walk(memoryview(path.read_bytes())):
+        if kind != NODE or text_field(node, NodeField.OP_TYPE) != operator:
+            continue
+        if output is None or output in texts(node, NodeField.OUTPUT):
+            return printable(_name(node))
+    return None
+
+
 def unsigned_quantiser(path: Path) -> str:
     """Return the name of the first `QuantizeLinear` whose result is uint8; "" without one.
 
@@ -91,13 +105,13 @@ def unsigned_quantiser(path: Path) -> str:
     """
     model = path.read_bytes()
     kinds = {
-        text_field(weight, TensorField.NAME): _number(weight, TensorField.DATA_TYPE)
+        text_field(weight, TensorField.NAME): number_field(weight, TensorField.DATA_TYPE)
         for weight in _of_graph(model, GraphField.INITIALIZER)
     }
     for node in _of_graph(model, GraphField.NODE):
         if text_field(node, NodeField.OP_TYPE) != "QuantizeLinear":
             continue
-        zero_point = _texts(node, NodeField.INPUT)[2:3]
+        zero_point = texts(node, NodeField.INPUT)[2:3]
         kind = kinds.get(zero_point[0]) if any(zero_point) else _output_dtype(node)
         if kind == _UINT8:
             return _name(node)
@@ -107,22 +121,12 @@ def unsigned_quantiser(path: Path) -> str:
 def _output_dtype(node: memoryview) -> int:
     for attribute in nested(node, (NodeField.ATTRIBUTE,)):
         if text_field(attribute, AttributeField.NAME) == "output_dtype":
-            return _number(attribute, AttributeField.I) or _UINT8
+            return number_field(attribute, AttributeField.I) or _UINT8
     return _UINT8
 
 
 def _name(node: memoryview) -> str:
-    return text_field(node, NodeField.NAME) or next(iter(_texts(node, NodeField.OUTPUT)), "")
-
-
-def _texts(message: memoryview, wanted: int) -> list[str]:
-    return [str(value, "utf-8") for number, value in submessages(message) if number == wanted]
-
-
-def _number(message: memoryview, wanted: int) -> int:
-    """Return a field's number, 0 without one; of several the last, as the format prescribes."""
-    values = [value for number, value in fields(message) if number == wanted]
-    return values[-1] if values and isinstance(values[-1], int) else 0
+    return text_field(node, NodeField.NAME) or next(iter(texts(node, NodeField.OUTPUT)), "")
 
 
 def _of_graph(model: bytes, wanted: GraphField) -> Iterator[memoryview]:
@@ -133,8 +137,8 @@ def _of_graph(model: bytes, wanted: GraphField) -> Iterator[memoryview]:
 
 
 def _declared(value: memoryview) -> DeclaredTensor:
-    types = [_number(tensor, _ELEM_TYPE) for tensor in nested(value, _TENSOR_TYPE)]
+    types = [number_field(tensor, TENSOR_ELEMENT_TYPE) for tensor in nested(value, _TENSOR_TYPE)]
     kind = types[-1] if types else 0
-    dtype = _DTYPES.get(kind, f"ONNX's type {kind}") if kind else ""
+    dtype = DTYPES.get(kind, f"ONNX's type {kind}") if kind else ""
     has_shape = any(True for _ in nested(value, (*_TENSOR_TYPE, TENSOR_SHAPE)))
     return DeclaredTensor(text_field(value, ValueInfoField.NAME) or "", dtype, has_shape)

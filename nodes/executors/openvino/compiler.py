@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.openvino.layers import layer_name
+from nodes.executors.onnx.signature import DeclaredTensor, layer_with
 
 _CPU = "CPU"
 
@@ -129,16 +129,16 @@ def check_types(subnet: str, ports: list[Any]) -> None:
 
 
 def tensor_specs(
-    subnet: str, names: list[str], ports: list[Any], *, may_vary: bool = False
+    subnet: str, declared: Sequence[DeclaredTensor], ports: Sequence[Any], *, may_vary: bool = False
 ) -> dict[str, TensorSpec]:
     """Return the dtypes and shapes of a compiled model's inputs or outputs by name, in order.
 
-    `names` are the model's own, in its order, since a port may have those of several tensors. A
+    The names are those `declared` in the model's file, since a port may have several. A
     tensor of dynamic shape is one that varies if `may_vary`. Raises ExecutorError for one
     otherwise.
     """
     specs = {}
-    for name, port in zip(names, ports, strict=True):
+    for name, port in zip((each.name for each in declared), ports, strict=True):
         dtype = _NUMPY_NAMES[port.element_type.get_type_name()]
         shape = port.partial_shape
         if shape.is_static:
@@ -175,11 +175,11 @@ def explain(message: str, graph: Path | None = None) -> str:
     if found := _UNKNOWN.search(message):
         operator = found["operators"].split(",")[0].strip().rpartition("-")[0]
         name = operator.rpartition(".")[2]
-        layer = layer_name(graph, name) if graph is not None else None
+        layer = layer_with(graph, name) if graph is not None else None
         where = f" (layer {layer!r})" if layer else ""
         return f"it has no operator {name}{where}; {remedy}"
     if found := _REFUSED.search(message):
-        layer = layer_name(graph, found["operator"], found["output"]) if graph is not None else None
+        layer = layer_with(graph, found["operator"], found["output"]) if graph is not None else None
         text = _plain(_VALIDATING.sub("", found["text"]))
         return f"it refuses layer {layer or found['output']!r} ({found['operator']}): {text}"
     return _plain(message) or "it does not say why"

@@ -3,7 +3,7 @@
 OpenVINO compiles a subnet in a fifth of a second, or a few seconds for the largest, but cannot keep
 the result: the blob that it exports holds the weights as they are in the model, takes as long to
 import, and then the same memory (ResNet50: 0.2 s either way, 115 and 116 MB). So nothing is kept on
-disk but the note that the subnet was tried out (`nodes.executors.openvino.trial`), and an agent
+disk but the note that the subnet was tried out (`try_out` in `subnet`), and an agent
 compiles the subnet itself.
 
 OpenVINO's memory on the CPU, and how this module limits it:
@@ -46,7 +46,7 @@ class OpenVinoExecutor(PreparingExecutor):
         """
         self._compiler = Compiler()
         super().__init__(
-            "openvino", "nodes.executors.openvino.trial:try_out", PreparedFiles(cache, room)
+            "openvino", "nodes.executors.openvino.subnet:try_out", PreparedFiles(cache, room)
         )
         self._siblings = Siblings()
 

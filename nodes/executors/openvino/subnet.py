@@ -22,23 +22,23 @@ import ctypes
 import math
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nodes.executors.base import (
+    BasicSubnet,
     ExecutorError,
-    InputCheck,
     LoadOptions,
-    OutputAllocator,
-    TensorSpec,
     ThreadTimes,
     address,
 )
+from nodes.executors.onnx.signature import read_signature
 from nodes.executors.openvino.compiler import Compiler, tensor_specs
-from nodes.executors.openvino.layers import input_and_output_names
-from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.synthetic_inputs import synthetic_inputs, trial_on
 from nodes.protocol.payload import Array
 
 SHORT_S = 0.05
@@ -81,7 +81,7 @@ class Siblings:
             self._running.discard(request)
 
 
-class OpenVinoSubnet:
+class OpenVinoSubnet(BasicSubnet):
     """A compiled model and the request that runs it."""
 
     def __init__(
@@ -97,13 +97,13 @@ class OpenVinoSubnet:
         Raises ExecutorError if OpenVINO cannot.
         """
         self._compiler = compiler
-        self._name = name
         model = compiler.compile(name, graph, options)
-        inputs, outputs = input_and_output_names(graph)
-        self._inputs = tensor_specs(name, inputs, model.inputs)
-        self._outputs = tensor_specs(name, outputs, model.outputs, may_vary=True)
-        self._check = InputCheck(name, self._inputs)
-        self._allocator = OutputAllocator(self._outputs)
+        declared = read_signature(graph)
+        super().__init__(
+            name,
+            tensor_specs(name, declared.inputs, model.inputs),
+            tensor_specs(name, declared.outputs, model.outputs, may_vary=True),
+        )
         self._narrowed = tuple(n for n, spec in self._inputs.items() if spec.dtype in _NARROWED)
         self._model: Any = model
         with compiler.errors(name, "load"):
@@ -114,21 +114,11 @@ class OpenVinoSubnet:
         self._siblings = siblings
         siblings.loaded.add(self)
 
-    @property
-    def inputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's inputs."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's outputs."""
-        return self._outputs
-
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
         model, request = self._model, self._request
         if request is None:
-            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+            raise self._closed()
         arrays = self._check.arrays(inputs)
         for name in self._narrowed:
             self._check_range(name, inputs[name])
@@ -186,14 +176,28 @@ class OpenVinoSubnet:
 
     def try_out(self) -> None:
         """Run the subnet once on synthetic inputs; raises ExecutorError if OpenVINO cannot."""
-        self.run(
-            {name: synthetic_input(spec.dtype, spec.shape) for name, spec in self._inputs.items()}
-        )
+        inputs = synthetic_inputs(self._inputs)
+        with trial_on(inputs):
+            self.run(inputs)
 
     def close(self) -> None:
         """Free the model and its memory."""
         self._siblings.loaded.discard(self)
         self._request = self._model = None
+
+
+_compiler = cache(Compiler)
+"""One for all subnets of a process that tries them out."""
+
+
+def try_out(job: Job, options: LoadOptions, entries: PreparedFiles) -> None:
+    """Compile a subnet and run it once, in the child process that prepares subnets.
+
+    An engine that crashes takes its process with it. So this comes before an agent compiles the
+    subnet; an empty entry says that it passed. Raises ExecutorError if OpenVINO cannot.
+    """
+    with entries.making(job.key):
+        OpenVinoSubnet(_compiler(), job.subnet, job.graph, options, Siblings()).try_out()
 
 
 def _copied(request: Any, index: int) -> Array:

@@ -36,6 +36,8 @@ from nodes.executors.base import EngineFailedError, ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_at_once, give_back_free_memory
+from nodes.host.kernel_files import table_of
+from nodes.host.process import be_killed_first
 from nodes.host.sandbox import sandbox_optimiser
 from nodes.host.time_slice import ask_for_usual_slices
 
@@ -58,7 +60,7 @@ def _maker(place: str) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
 def work(input_: TextIO, output: TextIO) -> None:
     """Read requests from `input_` and write replies to `output`, until `input_` is closed."""
     os.umask(0o077)
-    _be_killed_first()
+    be_killed_first()
     ask_for_usual_slices()
     give_back_at_once()
     first = input_.readline()
@@ -140,17 +142,7 @@ def _limit(kind: int, limit_bytes: int) -> None:
 
 def _data_bytes() -> int:
     """Return the bytes of this process that count towards RLIMIT_DATA."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _be_killed_first() -> None:
-    """Let the kernel kill this process rather than the agent where memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    return table_of(Path("/proc/self/status")).get("VmData:", 0) * 1024
 
 
 def _read(input_: TextIO, lines: SimpleQueue[str]) -> None:

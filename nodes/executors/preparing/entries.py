@@ -24,7 +24,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nodes.cache.room import PARTIAL, Room, clear_left_behind, delete_entry
+from nodes.cache.room import (
+    PARTIAL,
+    FileIdentity,
+    Room,
+    clear_left_behind,
+    delete_entry,
+    identity_of,
+)
 from nodes.executors.base import ExecutorError
 from nodes.host.private_files import make_folder
 
@@ -40,9 +47,6 @@ _LEAST_FREE_BYTES = 1 << 20
 _IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 8
 """Attempts to rename an entry into place while other agents make and evict the same one."""
-
-_FileIds: TypeAlias = tuple[tuple[int, int, int], ...]
-"""Device, inode and time of change of each file of an entry; they change when it is written to."""
 
 
 class NoRoomError(ExecutorError):
@@ -114,7 +118,7 @@ class PreparedFiles:
     def __init__(self, root: Path, room: Room | None = None, limit_bytes: float = math.inf) -> None:
         self._root = root
         self._limit_bytes = limit_bytes
-        self._verified: dict[str, _FileIds] = {}
+        self._verified: dict[str, tuple[FileIdentity, ...]] = {}
         self.room = room
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -155,7 +159,9 @@ class PreparedFiles:
         self._verified[key] = file_ids
         return entry
 
-    def _intact_files(self, entry: Path, verified: _FileIds | None) -> _FileIds | None:
+    def _intact_files(
+        self, entry: Path, verified: tuple[FileIdentity, ...] | None
+    ) -> tuple[FileIdentity, ...] | None:
         """Return the ids of an entry's files; None if they are not what was written.
 
         Files whose ids are `verified` are not read.
@@ -168,7 +174,7 @@ class PreparedFiles:
                 status = path.stat()
                 if status.st_size != size:
                     return None
-                ids.append((status.st_dev, status.st_ino, status.st_mtime_ns))
+                ids.append(identity_of(status))
             file_ids = tuple(ids)
             if file_ids != verified and any(_crc32(path) != crc for path, _, crc in files):
                 return None
@@ -179,7 +185,7 @@ class PreparedFiles:
     def _remove_damaged(self, key: str) -> None:
         self.discard(key)
         if self.room is not None:
-            self.room.count_damaged(key, "made anew")
+            self.room.count_damaged(key, "prepared again")
 
     def discard(self, key: str) -> None:
         """Remove an entry."""
@@ -201,7 +207,7 @@ class PreparedFiles:
             except Exception as error:
                 if self._is_too_large(made.path):
                     raise NoRoomError(
-                        f"what is prepared of it takes more than {self._limit_bytes / 1e6:.1f} MB"
+                        f"its prepared files take more than {self._limit_bytes / 1e6:.1f} MB"
                     ) from error
                 if _is_full(self._root):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

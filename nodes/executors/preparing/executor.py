@@ -18,6 +18,8 @@ class PreparingExecutor(ABC):
         self, engine: str, maker: str, cache: PreparedFiles, *, uses_driver: bool = False
     ) -> None:
         """See `PreparingProcess`."""
+        self.is_interrupted = False
+        """Whether `interrupt` was called last, and not `resume`."""
         self._cache = cache
         self._child = PreparingProcess(engine, maker, cache, uses_driver=uses_driver)
 
@@ -33,12 +35,19 @@ class PreparingExecutor(ABC):
         jobs = [self.job(graph, options) for graph in graphs]
         self._child.prepare(jobs, options, lambda job: done(job.graph))
 
+    def build_anew(self, job: Job, options: LoadOptions) -> None:
+        """Make an entry whatever the cache holds; raises ExecutorError."""
+        self._cache.discard(job.key)
+        self._child.make([job], options, lambda _: None)
+
     def interrupt(self) -> None:
         """End the child process if one runs, and start none until `resume`."""
+        self.is_interrupted = True
         self._child.interrupt()
 
     def resume(self) -> None:
         """Allow child processes again."""
+        self.is_interrupted = False
         self._child.resume()
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.tensor_rt.engine_cache import EngineCache
 from nodes.executors.tensor_rt.library import import_tensorrt_rtx
 
-GPU = Gpu("a GPU that is not here", (8, 6))
+GPU = Gpu("a GPU of another machine", (8, 6))
 """The capability is that of most RTX cards, and the next to a Jetson Orin's (8.7)."""
 
 

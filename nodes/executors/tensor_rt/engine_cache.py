@@ -49,8 +49,3 @@ class EngineCache(PreparingExecutor):
         """Return the file of an engine in the cache; None without one."""
         entry = self._cache.find(job.key)
         return entry / ENGINE if entry else None
-
-    def build_anew(self, job: Job, options: LoadOptions) -> None:
-        """Build an engine whatever the cache holds; raises ExecutorError."""
-        self._cache.discard(job.key)
-        self._child.make([job], options, lambda _: None)

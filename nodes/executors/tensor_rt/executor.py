@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from nodes.cache.room import Room
-from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
+from nodes.executors.base import BasicSubnet, ExecutorError, LoadOptions
 from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.signature import Signature, read_signature
 from nodes.executors.preparing.entries import Job, PreparedFiles
@@ -97,7 +97,7 @@ class TensorRtExecutor(EngineCache):
             return self._runtime.deserialize_cuda_engine(content)
 
 
-class TensorRtSubnet:
+class TensorRtSubnet(BasicSubnet):
     """A subnet's engine with its buffers."""
 
     def __init__(
@@ -105,7 +105,6 @@ class TensorRtSubnet:
     ) -> None:
         trt, cuda = executor._trt, executor._cuda
         self._executor = executor
-        self._name = name
         self._engine = engine
         # By the engine's names, since an input may have the name of an output.
         ins = {input_name(index): x.name for index, x in enumerate(signature.inputs)}
@@ -117,10 +116,11 @@ class TensorRtSubnet:
             for tensor, own in (*ins.items(), *outs.items())
         }
         self._ins, self._outs = tuple(ins), tuple(outs)
-        self._inputs = {own: specs[tensor] for tensor, own in ins.items()}
-        self._outputs = {own: specs[tensor] for tensor, own in outs.items()}
-        self._check = InputCheck(name, self._inputs)
-        self._allocator = OutputAllocator(self._outputs)
+        super().__init__(
+            name,
+            {own: specs[tensor] for tensor, own in ins.items()},
+            {own: specs[tensor] for tensor, own in outs.items()},
+        )
         executor._scratch.grow(engine.device_memory_size_v2)
         self._context = engine.create_execution_context(
             trt.ExecutionContextAllocationStrategy.USER_MANAGED
@@ -133,22 +133,12 @@ class TensorRtSubnet:
         for binding in bindings:
             self._context.set_tensor_address(binding.name, self._device + binding.offset_bytes)
 
-    @property
-    def inputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's inputs."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's outputs."""
-        return self._outputs
-
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
         executor = self._executor
         with executor._lock:
             if self._engine is None:
-                raise ExecutorError(f"subnet {self._name} is closed; load it again")
+                raise self._closed()
             arrays = self._check.arrays(inputs)
             cuda, stream, scratch = executor._cuda, executor._stream, executor._scratch
             for tensor, array in zip(self._ins, arrays, strict=True):

@@ -244,7 +244,7 @@ def find_linker(machine: CompileTarget) -> tuple[str, ...]:
         target = f"{machine.architecture}-linux-gnu"
         return tuple(python_command("ziglang", "cc", "-target", target))
     raise ExecutorError(
-        f"TVM needs a linker for {machine.architecture}, and there is none: install gcc "
+        f"TVM needs a linker for {machine.architecture}, and none was found: install gcc "
         f"({names[0]} for another machine), or `pip install ziglang`"
     )
 

@@ -70,7 +70,7 @@ class CompiledTensors:
                 ),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no description of tensors: {error}") from error
+            raise ValueError(f"not a description of tensors: {error}") from error
 
 
 def _specs(content: Mapping[str, Mapping[str, Any]]) -> dict[str, TensorSpec]:
@@ -124,6 +124,6 @@ def check_owner(entry: Path) -> None:
         if status.st_uid != os.geteuid() or others_write or stat.S_ISLNK(status.st_mode):
             raise ExecutorError(
                 f"{path} is not loaded, because other users of this machine can write there and a "
-                f"compiled library is code: give the node a cache directory of its own, or "
+                "compiled library is code: give the node a separate cache directory, or run "
                 f"`chmod go-w {path}`"
             )

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodes.cache.room import Room
-from nodes.executors.base import ExecutorError, InputCheck, LoadOptions, OutputAllocator, TensorSpec
+from nodes.cache.room import FileIdentity, Room, identity_of
+from nodes.executors.base import BasicSubnet, ExecutorError, LoadOptions
 from nodes.executors.onnx.file import inspect
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.executor import PreparingExecutor
@@ -43,9 +43,8 @@ class TvmExecutor(PreparingExecutor):
         load_runtime()
         self._version = version()
         super().__init__("tvm", "nodes.executors.tvm.build:build", PreparedFiles(cache, room))
-        self._libraries: dict[tuple[int, int, int], Any] = {}
+        self._libraries: dict[FileIdentity, Any] = {}
         self._loaded: set[TvmSubnet] = set()
-        self._is_interrupted = False
 
     def describe(self) -> str:
         """Return the engine's name, its version and where it computes."""
@@ -56,8 +55,7 @@ class TvmExecutor(PreparingExecutor):
         job = self.job(graph, options)
         loaded = self._load_prepared(job, options)
         if loaded is None:
-            self._cache.discard(job.key)
-            self._child.make([job], options, lambda _: None)
+            self.build_anew(job, options)
             loaded = self._load_prepared(job, options)
         if loaded is None:
             raise ExecutorError(
@@ -85,53 +83,28 @@ class TvmExecutor(PreparingExecutor):
         if entry is None:
             return None
         try:
-            status = (entry / LIBRARY).stat()
-            file = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            file = identity_of((entry / LIBRARY).stat())
             if file not in self._libraries:
                 self._libraries[file] = open_library(entry)
             return LoadedLibrary(self._libraries[file], entry, options.threads)
         except (OSError, ValueError, RuntimeError, AttributeError):
             return None
 
-    def interrupt(self) -> None:
-        """End the child process if one runs; no run begins until `resume`."""
-        self._is_interrupted = True
-        super().interrupt()
 
-    def resume(self) -> None:
-        """Allow child processes and runs again."""
-        self._is_interrupted = False
-        super().resume()
-
-
-class TvmSubnet:
+class TvmSubnet(BasicSubnet):
     """A compiled subnet with buffers for its inputs."""
 
     def __init__(self, executor: TvmExecutor, name: str, library: LoadedLibrary) -> None:
+        super().__init__(name, library.tensors.inputs, library.tensors.outputs)
         self._executor = executor
-        self._name = name
         self._library: LoadedLibrary | None = library
-        self._inputs = library.tensors.inputs
-        self._outputs = library.tensors.outputs
-        self._check = InputCheck(name, self._inputs)
-        self._allocator = OutputAllocator(self._outputs)
-
-    @property
-    def inputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's inputs."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Mapping[str, TensorSpec]:
-        """Return the model's outputs."""
-        return self._outputs
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute all outputs; see `LoadedSubnet.run`."""
         library = self._library
         if library is None:
-            raise ExecutorError(f"subnet {self._name} is closed; load it again")
-        if self._executor._is_interrupted:
+            raise self._closed()
+        if self._executor.is_interrupted:
             raise ExecutorError(f"subnet {self._name}: its run was stopped")
         arrays = self._check.arrays(inputs)
         outputs = self._allocator.allocate()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.synthetic_inputs import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_inputs
 from nodes.executors.tvm.compiled import (
     LIBRARY,
     WEIGHTS,
@@ -130,7 +130,7 @@ def free_pools() -> None:
 def run_once(subnet: str, entry: Path, options: LoadOptions) -> None:
     """Run what was just compiled on synthetic inputs; raises ExecutorError if it fails."""
     tensors = CompiledTensors.read(entry)
-    inputs = [synthetic_input(spec.dtype, spec.shape) for spec in tensors.inputs.values()]
+    inputs = [*synthetic_inputs(tensors.inputs).values()]
     outputs = {name: np.empty(spec.shape, spec.dtype) for name, spec in tensors.outputs.items()}
     try:
         library = load_runtime().load_module(str(entry / LIBRARY))

@@ -74,16 +74,8 @@ class SensorFile:
         except OSError as error:
             raise MeterError(f"{self._path} cannot be read: {error.strerror}") from error
         except ValueError:
-            raise MeterError(f"{self._path} contains no whole number") from None
+            raise MeterError(f"{self._path} does not contain a whole number") from None
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-
-
-def text_of(path: Path) -> str:
-    """Return the stripped text of a small file; empty if it cannot be read."""
-    try:
-        return path.read_text("ascii", "replace").strip()
-    except OSError:
-        return ""

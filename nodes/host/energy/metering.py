@@ -79,7 +79,7 @@ class Metering:
         try:
             found = float(self._meter.read_j(now_s))
             if not self._last_j <= found < math.inf:
-                raise MeterError(f"it says {found} J after {self._last_j} J")
+                raise MeterError(f"it reports {found} J after {self._last_j} J")
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the agent lives on
             log.warning("energy is no longer measured: %s: %s", self._meter.description, error)
             self._is_on = False

@@ -20,7 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes.host.energy.base import MeterError, SensorFile, text_of
+from nodes.host.energy.base import MeterError, SensorFile
+from nodes.host.kernel_files import text_of
 
 INA2XX = frozenset({"ina219", "ina220", "ina226", "ina230", "ina231"})
 

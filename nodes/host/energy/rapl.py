@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodes.host.energy.base import MeterError, SensorFile, text_of
+from nodes.host.energy.base import MeterError, SensorFile
+from nodes.host.kernel_files import text_of
 
 MOST_W = 1000.0
 """A package that takes more would wrap around unseen."""
@@ -83,8 +84,8 @@ def _open_zone(folder: Path, name: str) -> Zone:
         counter = SensorFile(folder / "energy_uj")
     except PermissionError:
         raise MeterError(
-            f"this user may not read {folder / 'energy_uj'}, which belongs to root alone since "
-            "Linux 5.10: let a group of the agent's read it (docs/measuring.md has the udev rule)"
+            f"this user may not read {folder / 'energy_uj'}, which only root may read since Linux "
+            "5.10: let one of the agent's groups read it (docs/measuring.md has the udev rule)"
         ) from None
     except OSError as error:
         raise MeterError(f"{folder / 'energy_uj'} cannot be read: {error.strerror}") from error
@@ -92,8 +93,8 @@ def _open_zone(folder: Path, name: str) -> Zone:
     if not range_uj.isdecimal() or not int(range_uj):
         counter.close()
         raise MeterError(
-            f"{folder / 'max_energy_range_uj'} cannot be read, so nobody knows where the counter "
-            "wraps around: let the agent's user read it (docs/measuring.md)"
+            f"{folder / 'max_energy_range_uj'} cannot be read, so the value at which the counter "
+            "wraps around is unknown: let the agent's user read it (docs/measuring.md)"
         )
     return Zone(name, counter, int(range_uj) / 1e6, counter.read() / 1e6)
 

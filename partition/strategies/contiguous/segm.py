@@ -17,13 +17,13 @@ segments has more than 3·10^9) a dynamic program finds the best cut; it only ad
 costs by itself. The explanation says which was done, and whether seconds of layers were measured.
 
 **`sequential-balanced`** (SEGM_BALANCED, §6.1) minimises the weights of the heaviest segment over
-cuts by depth (Algorithm 1, `partition.strategies.balancing`). While a device reports that it has no
-room for its segment, its cut moves. The report is a function, so a compiler's report or a
-measurement can replace the default, which predicts weights and inputs beyond the cache (Tables 4
-and 6 show that an Edge TPU keeps a segment's inputs together with its weights) and the memory of
-the agent beyond its limit. Where devices have unequal room (caches, else memory limits) or layers
-are pinned, dynamic programming over every order of the devices minimises the heaviest segment
-relative to its room. It also finds a cut that the refinement has missed, if there is one.
+cuts by depth (Algorithm 1, `partition.strategies.balancing`). While a device has no room for its
+segment, its cut moves. What a compiler reports there is predicted: weights and inputs beyond the
+cache (Tables 4 and 6 show that an Edge TPU keeps a segment's inputs together with its weights) and
+the memory of the agent beyond its limit. Where devices have unequal room (caches, else memory
+limits) or layers are pinned, dynamic programming over every order of the devices minimises the
+heaviest segment relative to its room. It also finds a cut that the refinement has missed, if there
+is one.
 
 `sequential-count` and `sequential-balanced` ignore the problem's objective.
 """
@@ -31,7 +31,7 @@ relative to its room. It also finds a cut that the refinement has missed, if the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -242,17 +242,10 @@ def _nearest(priced: Segments, devices: int) -> NDArray[np.intp] | None:
     return None if found is None else found[1]
 
 
-MemoryReport = Callable[[Device, tuple[str, ...]], int]
-"""(device, layers) → the bytes of a segment of these layers that the device has no room for."""
-
-
 class SequentialBalanced:
-    """See the module's docstring. `report` replaces the predicted report of devices on segments."""
+    """See the module's docstring."""
 
     name = "sequential-balanced"
-
-    def __init__(self, report: MemoryReport | None = None) -> None:
-        self._report = report
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` for pins that no cut by depth respects.
@@ -266,9 +259,7 @@ class SequentialBalanced:
         if problem.pins or len(set(_room(priced.devices))) > 1:
             of_level, way = _balanced_by_room(problem, priced, excess), "relative to its room"
         else:
-            given = self._report
-            report = _predicted(priced, excess) if given is None else _by_level(deep, given)
-            of_level, way = _balanced(deep, priced, excess, report)
+            of_level, way = _balanced(deep, priced, excess)
         numbers = deep.numbers(of_level)
         used = len(set(numbers.tolist()))
         problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
@@ -288,24 +279,24 @@ def level_sizes(priced: Segments) -> list[int]:
     return [int(size) for size in np.diagonal(priced.weight_bytes, offset=1)]
 
 
-def _balanced(
-    deep: DepthOrder, priced: Segments, excess: Floats, report: Report
-) -> tuple[NDArray[np.intp], str]:
+def _balanced(deep: DepthOrder, priced: Segments, excess: Floats) -> tuple[NDArray[np.intp], str]:
     """Return a device number per level, and a sentence on how it was found."""
-    devices = len(deep.problem.devices)
-    _, cuts = balanced_split(level_sizes(priced), devices)
-    moved, moves = refined(cuts, deep.levels, report)
+    devices, report = len(deep.problem.devices), _predicted(priced, excess)
+    sizes = level_sizes(priced)
+    _, cuts = balanced_split(sizes, devices)
+    moved, moves, steps = refined(cuts, sizes, report)
     found = _of_level(cuts, deep.levels)
     if moves == 0:
         return found, "by Algorithm 1"
     if _reports(moved, deep.levels, report) < _reports(cuts, deep.levels, report):
         found = _of_level(moved, deep.levels)
+    way = f"by Algorithm 1 and cuts that moved {moves} levels in {steps} steps for want of room"
     if _reports(moved, deep.levels, report) == 0:
-        return found, f"by Algorithm 1 and {moves} moves of cuts for want of room"
+        return found, way
     roomy = best_cuts(priced.kinds, _heaviest(priced, excess, only_fitting=True), total=False)
     if roomy is not None:
         return roomy[1], "by dynamic programming, because moving the cuts did not make room"
-    return found, f"by Algorithm 1 and {moves} moves of cuts, which leaves some for want of room"
+    return found, f"{way}, which is not enough"
 
 
 def _balanced_by_room(problem: Problem, priced: Segments, excess: Floats) -> NDArray[np.intp]:
@@ -362,16 +353,6 @@ def _excess(priced: Segments) -> Floats:
 def _predicted(priced: Segments, excess: Floats) -> Report:
     kind_of = kind_by_device(priced.kinds)
     return lambda number, first, end: int(excess[kind_of[number], first, end])
-
-
-def _by_level(deep: DepthOrder, measure: MemoryReport) -> Report:
-    names = [layer.name for layer in deep.problem.network.layers]
-
-    def report(number: int, first: int, end: int) -> int:
-        layers = tuple(names[deep.positions[first] : deep.positions[end]])
-        return measure(deep.problem.devices[number], layers) if layers else 0
-
-    return report
 
 
 def _reports(cuts: list[int], levels: int, report: Report) -> int:

@@ -142,8 +142,9 @@ class Segments:
 def segments(problem: Problem) -> Segments:
     """Price every segment of the problem's network on every kind of device."""
     received, received_tensors, sent, sent_tensors = _crossing(problem)
-    weights = range_sum(_weights(problem))
-    held = weights + _range_max(_activations(problem))
+    network = problem.network
+    weights = range_sum(np.array(network.layer_weight_bytes, dtype=float))
+    held = weights + _range_max(np.array(network.layer_activation_bytes, dtype=float))
     held += (received + sent) * frames_between_devices(problem.slack_frames)
     starts = np.arange(len(problem.network.layers) + 1)
     layers = starts[None, :] - starts[:, None]
@@ -172,11 +173,6 @@ def segments(problem: Problem) -> Segments:
     )
 
 
-def _weights(problem: Problem) -> Floats:
-    network = problem.network
-    return np.array([network.weight_bytes((layer.name,)) for layer in network.layers], dtype=float)
-
-
 def _uncached(problem: Problem, number: int, weights: Floats, received: Floats) -> Floats:
     """Return the weights of every segment beyond the cache of a device."""
     place = np.arange(len(weights))
@@ -184,13 +180,12 @@ def _uncached(problem: Problem, number: int, weights: Floats, received: Floats) 
         (place[:, None] <= layer) & (layer < place) for layer in range(len(problem.network.layers))
     )
     return uncached_bytes(
-        problem.devices[number], _weights(problem), mine, np.maximum(weights, 0.0), received
+        problem.devices[number],
+        problem.network.layer_weight_bytes,
+        mine,
+        np.maximum(weights, 0.0),
+        received,
     )
-
-
-def _activations(problem: Problem) -> Floats:
-    network = problem.network
-    return np.array([network.activation_bytes(layer.name) for layer in network.layers], dtype=float)
 
 
 def _packing(problem: Problem) -> Floats:
@@ -224,7 +219,7 @@ def _crossing(problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
     """Return for every [a, b): bytes and tensors received, bytes and tensors sent."""
     network = problem.network
     count = len(network.layers)
-    position = {layer.name: number for number, layer in enumerate(network.layers)}
+    position = network.place
     received, received_tensors, sent, sent_tensors = (
         np.zeros((count + 1, count + 2)) for _ in range(4)
     )

@@ -31,8 +31,9 @@ def check(problem: Problem, shape: Shape) -> None:
         if len(set(pinned.values())) > 1:
             shown = ", ".join(f"{layer!r} to {device!r}" for layer, device in pinned.items())
             raise PartitionError(
-                f"pinned are {shown}, which read what one layer made and are to stay together; "
-                "pin them to one device, or choose a strategy that may part them"
+                "the pins separate layers that read the output of one layer and must stay "
+                f"together: {shown}; pin them to one device, or choose a strategy that may "
+                "separate them"
             )
 
 
@@ -51,8 +52,8 @@ def refusal(problem: Problem, shape: Shape) -> Exception:
         )
     if not limits or _exists(problem, shape, limits=True):
         return RuntimeError(
-            f"strategy 'exact' finds no partition of network {problem.network.name!r} although "
-            "nothing excludes all of them: a bug of csdf-edge; choose strategy 'vertical', and "
+            f"strategy 'exact' finds no partition of network {problem.network.name!r} although no "
+            "constraint excludes them all: a bug of csdf-edge; choose strategy 'vertical', and "
             "please report it"
         )
     if problem.pins and _exists(unpinned, shape, limits=True) is not False:
@@ -66,16 +67,18 @@ def refusal(problem: Problem, shape: Shape) -> Exception:
     room = sum(limits) - engine * len(limits)
     if len(limits) == len(problem.devices) and weights > room:
         return DoesNotFitError(
-            f"network {problem.network.name!r} has {shown}, and all devices together have room for "
-            f"{megabytes(room)} beside their engines; raise their memory, or add devices"
+            f"network {problem.network.name!r} has {shown}, and all devices together have room "
+            f"for {megabytes(room)} in addition to their engines; raise their memory, or add "
+            "devices"
         )
     largest = max(problem.network.layers, key=lambda layer: _least_bytes(problem, layer))
     if len(limits) == len(problem.devices) and _least_bytes(problem, largest) > max(limits):
         return DoesNotFitError(
             f"layer {largest.name!r} alone has "
             f"{megabytes(problem.network.weight_bytes((largest.name,)))} of weights, for which no "
-            f"device has room beside its engine ({megabytes(engine)}) and the layer's tensors; "
-            "raise the memory of one, or choose strategy 'hybrid', which divides such layers"
+            f"device has room in addition to its engine ({megabytes(engine)}) and the layer's "
+            "tensors; raise the memory of one, or choose strategy 'hybrid', which divides such "
+            "layers"
         )
     kind = "contiguous " if shape.contiguous else ""
     return DoesNotFitError(

@@ -14,7 +14,6 @@ from functools import cached_property
 
 import numpy as np
 
-from cnn.network import Network
 from partition.devices import Device, machines
 from partition.pricing.busy import rates_of
 from partition.pricing.memory_budget import fair_memory
@@ -232,7 +231,7 @@ class Terms:
 def terms_of(problem: Problem) -> Terms:
     """Return the terms of a problem."""
     network = problem.network
-    number = {layer.name: index for index, layer in enumerate(network.layers)}
+    number = network.place
     tensors = [
         Moved(
             number[network.producer[name]] if name in network.producer else -1,
@@ -243,33 +242,15 @@ def terms_of(problem: Problem) -> Terms:
         for name in network.tensors
         if network.consumers[name] or name in network.outputs
     ]
-    own, shared = _weights(network)
+    sizes = network.bytes_by_readers
     return Terms(
         problem,
-        own,
-        shared,
+        tuple(sizes.get((place,), 0) for place in range(len(network.layers))),
+        tuple((size, places) for places, size in sizes.items() if len(places) > 1),
         tuple(tensors),
-        tuple(network.activation_bytes(layer.name) for layer in network.layers),
+        network.layer_activation_bytes,
         tuple(_siblings(tensors)),
     )
-
-
-def _weights(
-    network: Network,
-) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
-    users: dict[str, list[int]] = {}
-    for index, layer in enumerate(network.layers):
-        for weight in dict.fromkeys(layer.weights):
-            users.setdefault(weight, []).append(index)
-    own = [0] * len(network.layers)
-    shared: dict[tuple[int, ...], int] = {}
-    for weight, layers in users.items():
-        size = network.weights[weight].bytes
-        if len(layers) == 1:
-            own[layers[0]] += size
-        else:
-            shared[tuple(layers)] = shared.get(tuple(layers), 0) + size
-    return tuple(own), tuple((size, layers) for layers, size in shared.items())
 
 
 def _siblings(tensors: Sequence[Moved]) -> list[tuple[int, ...]]:

@@ -53,10 +53,9 @@ class LoadEstimate:
         self._problem = problem
         self._shared = shared_machines(problem.devices)
         self._seconds = problem.costs.layer_s
-        self._row = {layer.name: number for number, layer in enumerate(network.layers)}
-        layers = network.layers
-        self._weights = np.array([network.weight_bytes((layer.name,)) for layer in layers], float)
-        self._activations = np.array([network.activation_bytes(layer.name) for layer in layers])
+        self._row = network.place
+        self._weights = np.array(network.layer_weight_bytes, float)
+        self._activations = np.array(network.layer_activation_bytes)
 
     def untiled_s(self, numbers: NDArray[np.intp], tiled: slice) -> Floats:
         """Return the seconds that each device spends on its layers by `numbers` without those of
@@ -194,7 +193,6 @@ class Tilings:
         self._segment_s = np.where(priced.allowed, priced.seconds, np.inf)
         able = set(model.band_layers()) - problem.pins.keys()
         names = [layer.name for layer in problem.network.layers]
-        self._position = {name: number for number, name in enumerate(names)}
         self._estimate = LoadEstimate(problem)
         self.start = next((i for i, name in enumerate(names) if name in able), len(names))
         self._limit = next(
@@ -213,7 +211,7 @@ class Tilings:
         made: set[str] = set()
         found: list[int] = []
         last_reader = {
-            name: max((self._position[reader] for reader in readers), default=-1)
+            name: max((network.place[reader] for reader in readers), default=-1)
             for name, readers in network.consumers.items()
         }
         for position in range(self.start, self._limit):

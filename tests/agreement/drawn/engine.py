@@ -54,13 +54,10 @@ def _is_float(tensor: Tensor) -> bool:
 
 
 class Graph:
-    """A model in ONNX Runtime, by default with the agents' level of fusion."""
+    """A model in ONNX Runtime, with the agents' level of fusion or with nothing fused."""
 
-    def __init__(self, model: Path | bytes, level: str = "all") -> None:
-        levels = ort.GraphOptimizationLevel
-        options = loading_options(ort, LoadOptions(), optimised=level == "none")
-        if level == "basic":
-            options.graph_optimization_level = levels.ORT_ENABLE_BASIC
+    def __init__(self, model: Path | bytes, *, is_fused: bool = True) -> None:
+        options = loading_options(ort, LoadOptions(), optimised=not is_fused)
         self._open(
             ort.InferenceSession(
                 model if isinstance(model, bytes) else str(model),

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.reading.half_precision import write_rounded
@@ -15,18 +15,17 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
-from launcher.results.comparison.tape import Tape, input_variants
+from launcher.results.comparison.tape import Tape
 from launcher.results.comparison.tolerance import (
     Numbers,
     Outputs,
     WorstOutput,
-    judge_step,
     strict,
     within_movement,
 )
 from launcher.results.networks import network_numbers
 from launcher.results.simplified import _SCALES, _difference, _limit
-from nodes.executors.replay import moved, run
+from nodes.executors.replay import run
 from partition.devices import Device
 from partition.planner import make_plan
 from tests.agreement.drawn.case import Case, Division, Found
@@ -48,16 +47,12 @@ def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
                 original = case.model.write_original(case.folder)
             variants = _variants(original, frame, numbers)
             verdict = within_movement(found, wanted, variants, numbers, "replay")
-            if not verdict.agrees:
-                unfused, *likewise = _unfused(whole, frame, numbers)
-                original_unfused, *_ = _unfused(original, frame, numbers)
-                verdict = judge_step(unfused, original_unfused, likewise, numbers)
         if not verdict.agrees:
             return Found(False, verdict.rule, f"simplified: {verdict}")
         rule = verdict.rule if verdict.rule != "precision" else rule
     if _is_refused(case, zip(made, case.wanted, strict=True)):
         original = original or case.model.write_original(case.folder)
-        both = Graph(whole, "none"), Graph(original, "none")
+        both = Graph(whole, is_fused=False), Graph(original, is_fused=False)
         if _is_refused(case, (tuple(graph.run(x) for graph in both) for x in case.frames)):
             return Found(False, rule, "a run that is not compared would be refused")
     return Found(True, f"simplified: {rule}")
@@ -74,26 +69,11 @@ def _is_refused(case: Case, pairs: Iterable[tuple[Outputs, ...]]) -> bool:
 
 
 def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
-    """The original with less fusion, and on a frame changed by one unit."""
-    found = [Graph(original, level).run(frame) for level in ("basic", "none")]
+    """The original with nothing fused; one of half precision also with every tensor rounded."""
+    graphs = [original]
     if numbers.precision == "half":
-        found += _unfused(original, frame, numbers)[:1]
-    return found + _on_moved(Graph(original), frame, numbers)
-
-
-def _unfused(graph: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
-    """Compute a graph with nothing fused, and on a frame changed by one unit."""
-    if numbers.precision == "half":
-        graph = write_rounded(graph, graph.parent / "rounded")
-    engine = Graph(graph, "none")
-    return [engine.run(frame), *_on_moved(engine, frame, numbers)]
-
-
-def _on_moved(graph: Graph, frame: Arrays, numbers: Numbers) -> list[Outputs]:
-    return [
-        graph.run({n: moved(array, move.moved, move.how) for n, array in frame.items()})
-        for move in input_variants(numbers)
-    ]
+        graphs.append(write_rounded(original, original.parent / "rounded"))
+    return [Graph(graph, is_fused=False).run(frame) for graph in graphs]
 
 
 class TapeHere(Tape):
@@ -102,7 +82,7 @@ class TapeHere(Tape):
     It does not go through a prepared file, which would need a process for each.
     """
 
-    def _carry_out(self, job: Path) -> None:
+    def _carry_out(self, job: Path, on_done: Callable[[int], None]) -> None:
         data = json.loads(job.read_text("utf-8"))
         for step in data["steps"]:
             step["level"] = "all" if step["level"] == "agent" else step["level"]

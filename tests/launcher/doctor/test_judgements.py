@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.config.access import Access, barred
-from launcher.config.cluster import NodeConfig
+from launcher.config.node import NodeConfig
+from launcher.core.clocks import RoundTrip
 from launcher.core.events import MessageMalformed, MessageReceived, NodeEvent, NotAdmitted
 from launcher.core.roll import Greeted
 from launcher.doctor.boards import Board, BoardReading, facts_of, judge_board
-from launcher.doctor.conversation import ClockAnswer, ConversationReading, compare_clocks
+from launcher.doctor.conversation import ConversationReading, compare_clocks
 from launcher.doctor.path import PathReading, PortReach, Reach
 from launcher.errors import BadInputError
 from nodes.core.events import LinkChange
@@ -141,7 +142,7 @@ def test_an_agent_on_this_machine_with_keys_needs_the_key_in_the_file_and_no_cop
     assert found.remedy == "echo 'keys: keys' >> cluster.yaml"
 
 
-def test_a_clock_that_was_hardly_measured_is_no_finding():
+def test_a_clock_that_was_hardly_measured_is_not_a_finding():
     assert judge_board(board(), with_talk(clock_rate=1.5, clock_error=0.9)) == []
 
 
@@ -152,17 +153,17 @@ trips = st.tuples(*[st.floats(0, 1)] * 3).map(sorted)
 def test_the_rate_of_a_clock_is_known_to_its_error_however_long_answers_take(rate, first, second):
     (asked, said, answered), again = first, [2 + moment for moment in second]
     found, error = compare_clocks(
-        ClockAnswer(asked, rate * said, answered), ClockAnswer(again[0], rate * again[1], again[2])
+        RoundTrip(asked, rate * said, answered), RoundTrip(again[0], rate * again[1], again[2])
     )
     assert abs(found - rate) <= error + 1e-9
 
 
 def test_clocks_asked_without_delay_have_an_exact_rate():
-    assert compare_clocks(ClockAnswer(1, 10, 1), ClockAnswer(3, 13, 3)) == (1.5, 0)
+    assert compare_clocks(RoundTrip(1, 10, 1), RoundTrip(3, 13, 3)) == (1.5, 0)
 
 
 def test_answers_with_no_time_between_them_say_nothing_of_a_clock():
-    assert compare_clocks(ClockAnswer(1, 10, 2), ClockAnswer(2, 11, 3)) == (None, 0)
+    assert compare_clocks(RoundTrip(1, 10, 2), RoundTrip(2, 11, 3)) == (None, 0)
 
 
 def test_a_way_on_which_long_packets_vanish_explains_why_nothing_came_back():

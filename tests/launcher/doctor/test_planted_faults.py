@@ -89,6 +89,18 @@ def test_a_board_that_is_off_hides_nothing_of_the_others(tmp_path):
     assert "a" in found.data["facts"]
 
 
+def test_a_cache_of_the_launcher_that_everybody_can_write(tmp_path):
+    path, caches = write_cluster(tmp_path, None), tmp_path / "caches"
+    kept = caches / "csdf-edge-profiles"
+    kept.mkdir(parents=True)
+    kept.chmod(0o777)
+    environment = {"XDG_CACHE_HOME": str(caches)}
+    found = doctor("launch", path, environment=environment).only("disk of caches")
+    assert (found["severity"], found["where"]) == ("error", str(kept))
+    apply(found, tmp_path)
+    assert doctor("launch", path, environment=environment).of("disk of caches") == []
+
+
 def test_a_file_with_a_mistake_is_a_finding(tmp_path):
     path = tmp_path / "cluster.yaml"
     path.write_text("model: builtin:digits\nnodez: []\n")
@@ -225,10 +237,10 @@ def test_an_agent_of_another_version_with_too_little_of_everything(tmp_path):
 
 
 def test_an_agent_that_is_in_use_is_left_alone(tmp_path):
-    with foreign_agent(Refused("launcher 'x' has this agent", PROTOCOL)) as address:
+    with foreign_agent(Refused("launcher 'x' is using this agent", PROTOCOL)) as address:
         (found,) = examined(write_cluster(tmp_path, address))
     assert found.severity is Severity.NOTE
-    assert "launcher 'x' has this agent" in found.what
+    assert "launcher 'x' is using this agent" in found.what
 
 
 def test_a_host_name_that_nobody_knows(tmp_path):

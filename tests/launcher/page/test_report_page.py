@@ -14,12 +14,14 @@ import pytest
 import yaml
 
 from launcher.errors import BadInputError, RunFailedError
+from launcher.files import check_can_write
 from launcher.results.comparison.agreement import Agreement
-from launcher.results.page.comparison import of_run, of_view, run_problems
+from launcher.results.page.comparison import node_rows, of_run, of_view, run_problems
 from launcher.results.page.gantt import gantt, static_order, traced_firings
 from launcher.results.page.page import RunRecord, report_page
-from launcher.results.page.recording import RunRecorder, check_report_file
-from launcher.results.report_text import report_lines
+from launcher.results.page.recording import RunRecorder
+from launcher.results.sentences import report_lines
+from launcher.results.summary import figure_lines, limit_lines
 from launcher.view.elements import as_html
 from launcher.view.history import History, sample_of
 from launcher.view.model import EventView, NodeState, PhaseView
@@ -67,6 +69,8 @@ def record(**changes: object) -> RunRecord:
         "net",
         PLAN,
         "model: net.onnx\n",
+        advice=limit_lines(found),
+        summary=figure_lines(found),
         lines=report_lines(found),
         compared=of_run(found, PLAN),
         nodes=found.nodes,
@@ -77,7 +81,7 @@ def record(**changes: object) -> RunRecord:
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
-def test_everything_that_is_predicted_stands_beside_what_was_measured() -> None:
+def test_each_prediction_is_shown_next_to_its_measurement() -> None:
     rows = {row.what: row for row in record().compared}
     rate = rows["frames/s, once the pipeline is full"]
     assert (rate.planned, rate.predicted, rate.measured) == ("20", "24.3", "6")
@@ -112,7 +116,22 @@ def test_what_went_wrong_comes_first_and_nothing_is_said_to_be_fine_then() -> No
         "the results differ from the whole model's",
     ):
         assert 0 < text.index(sentence) < text.index("Predicted and measured")
-    assert "Nothing that was noticed" in str(Text(report_page(record())))
+    assert "Nothing was noticed" in str(Text(report_page(record())))
+
+
+def test_the_page_begins_with_the_bottleneck_and_what_would_help() -> None:
+    text = str(Text(report_page(record())))
+    (advice,) = limit_lines(report())
+    assert text.index(advice) < text.index("6 frames/s once the pipeline is full")
+    assert text.index(advice) < text.index("Predicted and measured")
+    served = str(Text(report_page(record(advice=(), summary=()))))
+    assert served.index("is the bottleneck") < served.index("What went wrong")
+
+
+def test_a_page_says_that_watts_are_assumed() -> None:
+    row = next(row for row in record().compared if row.what == "energy per frame")
+    assert "by assumed watts of all nodes" in row.predicted
+    assert " assumed" in node_rows(record().nodes).rows[0][8]
 
 
 def test_names_from_outside_are_text() -> None:
@@ -187,9 +206,9 @@ def test_without_the_option_nobody_looks_at_the_run() -> None:
 def test_a_place_where_no_page_can_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "out.html"):
         with pytest.raises(BadInputError, match="--report"):
-            check_report_file(path)
-    check_report_file(tmp_path / "out.html")
-    check_report_file(None)
+            check_can_write(path, "--report")
+    check_can_write(tmp_path / "out.html", "--report")
+    check_can_write(None, "--report")
 
 
 @pytest.mark.slow

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cnn.network import Tensor
-from launcher.config.cluster import InputConfig
+from launcher.config.network import InputConfig
 from launcher.errors import RunFailedError
-from launcher.inputs.fitting import fit, image_format
-from launcher.inputs.placement import ImagePlacement
+from launcher.inputs.fitting import ImagePlacement, fit, image_format
 from launcher.tasks.decoders import ClassDecoder, Decoder, MapDecoder, ObjectDecoder
 from launcher.tasks.heads import MOST_CANDIDATES, GridHead
 from launcher.tasks.predictions import NO_CLASS, FoundObjects
+from launcher.tasks.suppression import best_turned, gaussian_overlaps
 from tests.launcher.tasks.forms import CLASSES, FORMS, SIZE, Scene, end_to_end, scene, yolov8
 
 AS_IT_IS = ImagePlacement(*SIZE)
@@ -177,7 +177,45 @@ def test_a_turned_box_has_its_corners_and_the_box_around_them() -> None:
     assert found.box == pytest.approx((min(xs), min(ys), max(xs), max(ys)), abs=0.01)
 
 
-def test_turned_boxes_of_a_class_that_cross_are_chosen_by_their_true_overlap() -> None:
+def common(one: np.ndarray, other: np.ndarray) -> float:
+    """The integral of √(p · q) of two turned boxes (x, y, width, height, angle) as Gaussians."""
+    x, y = np.meshgrid(np.linspace(-60, 60, 1201), np.linspace(-60, 60, 1201))
+
+    def density(box: np.ndarray) -> np.ndarray:
+        cos, sin = np.cos(box[4]), np.sin(box[4])
+        across = (x - box[0]) * cos + (y - box[1]) * sin
+        along = (y - box[1]) * cos - (x - box[0]) * sin
+        width2, height2 = box[2:4] ** 2 / 12
+        power = across**2 / width2 + along**2 / height2
+        return np.exp(-power / 2) / (2 * np.pi * np.sqrt(width2 * height2))
+
+    return float(np.sqrt(density(one) * density(other)).sum() * 0.1**2)
+
+
+def test_the_overlap_of_turned_boxes_is_one_less_the_hellinger_distance() -> None:
+    boxes = np.array([
+        [0, 0, 20, 10, 0], [0, 0, 20, 10, 0.4], [3, -2, 14, 9, 1.2], [8, 8, 30, 6, -0.7],
+        [0, 0, 20, 10, np.pi],
+    ])  # fmt: skip
+    found = gaussian_overlaps(boxes[:, :4], boxes[:, 4])
+    expected = [[1 - np.sqrt(max(0, 1 - common(a, b))) for b in boxes] for a in boxes]
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_a_turned_box_is_dropped_for_any_better_one_that_it_overlaps() -> None:
+    """Even for one that is dropped itself, and not for one of another class."""
+    boxes = np.array([[x, 0.0, 20, 10] for x in (0, 6, 12, 12, 60)])
+    angles, scores = np.zeros(5), np.array([0.9, 0.8, 0.7, 0.6, 0.95])
+    shared = gaussian_overlaps(boxes, angles)
+    assert shared[0, 1] == shared[1, 2] > 0.5 > shared[0, 2]
+    classes = np.array([0, 0, 0, 1, 0])
+    assert best_turned(boxes, angles, scores, classes, 0.5, 9).tolist() == [4, 0, 3]
+    assert best_turned(boxes, angles, scores, classes, 0.5, 2).tolist() == [4, 0]
+    flat = np.array([[0.0, 0, 20, 0]])
+    assert best_turned(flat, angles[:1], scores[:1], classes[:1], 0.5, 9).tolist() == []
+
+
+def test_turned_boxes_of_a_class_that_lie_on_each_other_are_one() -> None:
     head = GridHead("o", CLASSES, 1, is_turned=True)
     rows = np.zeros((6, 4 + CLASSES + 1), np.float32)
     rows[:, :4] = [40, 30, 40, 4]

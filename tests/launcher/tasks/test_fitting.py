@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from cnn.network import Tensor
-from launcher.config.cluster import InputConfig
+from launcher.config.network import InputConfig
 from launcher.errors import BadInputError
 from launcher.inputs.fitting import ImageFormat, fit, image_format
 from launcher.inputs.images import read_image
@@ -158,14 +158,14 @@ def test_a_very_thin_image_has_a_place_too(mode: str, size: tuple[int, int]) -> 
         np.zeros((4, 4, 3), np.float32),
     ],
 )
-def test_an_array_that_is_no_image_is_refused(array: np.ndarray) -> None:
+def test_an_array_that_is_not_an_image_is_refused(array: np.ndarray) -> None:
     with pytest.raises(BadInputError, match=r"an image is uint8 \[height, width, 3\], not"):
         fit(array, wanted())
 
 
 @pytest.mark.parametrize("key", [{"pad_color": 0}, {"scale_up": False}])
 def test_a_key_of_letterbox_is_refused_with_another_way(key: dict[str, object]) -> None:
-    with pytest.raises(BadInputError, match="has an effect with resize: letterbox only"):
+    with pytest.raises(BadInputError, match="has an effect only with resize: letterbox"):
         wanted(resize="pad", **key)
 
 

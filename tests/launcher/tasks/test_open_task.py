@@ -16,8 +16,7 @@ from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.results.networks import open_results
 from launcher.run.request import Request
-from launcher.tasks.base import Task
-from launcher.tasks.opening import open_task
+from launcher.tasks.opening import Task, assumed, open_task
 from launcher.tasks.predictions import FoundObjects, ImageClasses
 from tests.launcher.models import DIGITS, write_branches
 
@@ -94,11 +93,81 @@ def test_from_a_picture_to_a_box_in_its_pixels(tmp_path: Path) -> None:
 def test_a_model_that_names_its_task_is_decoded_without_the_key(tmp_path: Path) -> None:
     model = write_detector(tmp_path, ULTRALYTICS)
     task = opened(tmp_path, model)
-    inputs, place = task.prepare(bright_at(16, 0))
-    assert place.scale_x == 0.5  # cropped, as images are without the key
+    for x in (0, 48):  # the network sees both ends of a wide image
+        inputs, place = task.prepare(bright_at(x, 16))
+        assert (place.scale_x, place.left, place.top) == (0.25, 0, 4)
+        found = task.decode(infer(model, inputs), place)
+        assert isinstance(found, FoundObjects)
+        assert [(one.name, one.box) for one in found.objects] == [("dog", (x, 16, x + 16, 32))]
+    inputs, place = opened(tmp_path, model, "input: {files: random, resize: crop}").prepare(
+        bright_at(16, 0)
+    )
+    assert place.scale_x == 0.5
+
+
+def test_what_is_assumed_of_images_is_one_sentence(tmp_path: Path) -> None:
+    model = write_detector(tmp_path, {**ULTRALYTICS, "imgsz": "[16, 16]"})
+    opened(tmp_path, model)
+
+    def said(*lines: str) -> str:
+        opened(tmp_path, model, *lines)
+        return assumed(load_cluster(tmp_path / "cluster.yaml"), cnn.read(model))
+
+    assert said() == (
+        "detector: images are letterboxed to 16×16, RGB, 0..1, which is its imgsz; outputs are "
+        "boxes: the model's metadata say so. The keys task and input change it"
+    )
+    assert said("task: auto") == said()
+    assert said("task: detect") == said("task: none") == ""
+    model = write_detector(tmp_path)
+    assert said() == ""
+    model = write_branches(tmp_path / "branches.onnx")
+    assert said() == ""
+
+
+def test_outputs_with_the_form_of_yolo_are_boxes_without_metadata(tmp_path: Path) -> None:
+    """A grid of 8 × 8, 4 × 4 and 2 × 2 cells for 64 × 64 pixels: [1, 4 + 2, 84]."""
+    model = write_grid(tmp_path / "grid.onnx")
+    task = opened(tmp_path, model)
+    image = np.zeros((36, 64, 3), np.uint8)
+    inputs, place = task.prepare(image)
+    assert (place.scale_x, place.top) == (1, 14)
     found = task.decode(infer(model, inputs), place)
     assert isinstance(found, FoundObjects)
-    assert {one.name for one in found.objects} == {"dog"}
+    assert [(one.number, one.box) for one in found.objects] == [(1, (24, 10, 40, 26))]
+    sentence = assumed(load_cluster(tmp_path / "cluster.yaml"), cnn.read(model))
+    assert "letterboxed to 64×64" in sentence
+    assert "outputs are boxes: their form suggests it" in sentence
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    task = opened(tmp_path, model, "labels: names.txt")
+    found = task.decode(infer(model, inputs), place)
+    assert isinstance(found, FoundObjects)
+    assert found.objects[0].name == "dog"
+
+
+def write_grid(path: Path) -> Path:
+    """A network with an output of the form [1, 6, 84] that has one box, whatever the image is."""
+    rows = np.zeros((1, 6, 84), np.float32)
+    rows[0, :, 40] = (32, 32, 16, 16, 0.1, 0.9)
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], "mean", axes=[2, 3], keepdims=0),
+        helper.make_node("ReduceMean", ["mean"], ["one"], "one", axes=[1], keepdims=0),
+        helper.make_node("Mul", ["one", "zero"], ["nothing"], "nothing"),
+        helper.make_node("Add", ["rows", "nothing"], ["o"], "add"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "grid",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, 64, 64])],
+        [helper.make_tensor_value_info("o", TensorProto.FLOAT, [1, 6, 84])],
+        [
+            onnx.numpy_helper.from_array(rows, "rows"),
+            onnx.numpy_helper.from_array(np.zeros(1, np.float32), "zero"),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+              str(path))  # fmt: skip
+    return path
 
 
 def test_a_model_that_says_nothing_is_fitted_and_not_decoded(tmp_path: Path) -> None:
@@ -178,7 +247,7 @@ def test_a_network_that_takes_no_image_says_so_at_the_first_image(tmp_path: Path
         ("task: guess", "line 3, task.kind: must be 'auto', 'classify', 'detect'"),
         ("task: {kind: detect, confidence: 2}", "task.confidence: must be at most 1, not 2"),
         ("task: {kind: detect, score: 1}", "task.score: unknown key"),
-        ("task: {kind: pose, points: [17, 4]}", "task.points: [17, 4] cannot be"),
+        ("task: {kind: pose, points: [17, 4]}", "task.points: [17, 4] is impossible"),
         ("task: {kind: pose, points: 17}", "task.points: must be a list, not 17"),
         ("task: 3", "line 3, task: must be a kind such as detect, or a mapping with the key kind"),
         ("task: auto", "line 3, task: the model does not say what its outputs mean"),

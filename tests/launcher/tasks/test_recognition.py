@@ -139,6 +139,60 @@ def test_a_classifier_is_recognised_without_a_word() -> None:
     assert recognised(output("o", 1, 1000)) == ClassDecoder("o", 5)
 
 
+PROTOTYPES = output("p", 1, 32, 160, 160)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "head"),
+    [
+        ((output("o", 1, 84, 8400),), "detect", GridHead("o", 80)),
+        ((output("o", 1, 5, 34000),), "detect", GridHead("o", 1)),  # strides from 4 on
+        ((output("o", 1, 84, 2000),), "detect", GridHead("o", 80)),  # YOLOv3-tiny
+        (
+            (output("o", 1, 25200, 85), output("grid", 1, 3, 80, 80, 85)), "detect",
+            GridHead("o", 80, rows_last=False, has_objectness=True),
+        ),
+        ((output("o", 1, 116, 8400), PROTOTYPES), "segment", GridHead("o", 80, 32)),
+        (
+            (output("o", 1, 25200, 117), PROTOTYPES), "segment",
+            GridHead("o", 80, 32, rows_last=False, has_objectness=True),
+        ),
+        ((LABELS, BOXES, SCORES), "detect", ListHead("b", "s", "l")),
+    ],
+)  # fmt: skip
+def test_a_form_that_only_detectors_have_is_recognised_without_a_word(
+    outputs: tuple[Tensor, ...], kind: str, head: object
+) -> None:
+    decoder = recognised(*outputs)
+    assert isinstance(decoder, ObjectDecoder)
+    assert (decoder.kind, decoder.head) == (kind, head)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        (output("o", 1, 300, 6),),  # corners, or centre and size?
+        (output("o", 1, 8400, 85),),  # YOLOX, whose boxes may be in cells of its grids
+        (output("o", 1, 56, 8400),),  # 17 key points, or 52 classes?
+        (output("o", 1, 25200, 57),),
+        (output("o", 1, 4, 8400),),  # no class
+        (output("b", 1, 100, 4), output("l", 1, 100, 92)),  # DETR
+        (output("o", 1, 84, 8400), output("q", 1, 84, 8400)),
+    ],
+)
+def test_a_form_that_may_mean_something_else_is_left_alone(outputs: tuple[Tensor, ...]) -> None:
+    with pytest.raises(BadInputError, match="does not say what its outputs mean"):
+        recognised(*outputs)
+
+
+def test_names_without_a_task_must_be_as_many_as_the_classes_of_the_form() -> None:
+    """As the repository of YOLOv5 writes them."""
+    rows = output("o", 1, 25200, 85)
+    assert head_of(recognised(rows, metadata=COCO)) == head_of(recognised(rows))
+    with pytest.raises(BadInputError, match="does not say"):
+        recognised(rows, metadata={"names": "['a', 'b']"})
+
+
 def test_the_kind_none_decodes_nothing() -> None:
     assert recognised(output("o", 1, 1000), kind="none") is None
 
@@ -147,8 +201,8 @@ def test_the_kind_none_decodes_nothing() -> None:
     ("outputs", "task", "sentence"),
     [
         (
-            (output("o", 1, 84, 8400),), {},
-            "the model does not say what its outputs mean (o float32 [1, 84, 8400]); write one of "
+            (output("o", 1, 84, 4000),), {},
+            "the model does not say what its outputs mean (o float32 [1, 84, 4000]); write one of "
             "classify, detect, segment, pose, obb, semantic, none",
         ),
         ((output("o", 1, 10),), {"kind": "detect"}, "do not have any form known here for detect"),
@@ -213,6 +267,11 @@ def test_names_are_read_as_python_writes_them_and_nothing_else_is(
 )
 def test_key_points_are_two_small_numbers(text: str, points: tuple[int, int] | None) -> None:
     assert model_facts({"kpt_shape": text}).points == points
+
+
+def test_the_size_of_images_is_read_from_metadata() -> None:
+    sizes = [model_facts({"imgsz": text}).size for text in ("[384, 640]", "320", "[1, 2, 3]", "x")]
+    assert sizes == [(384, 640), (320, 320), None, None]
 
 
 def test_a_model_without_metadata_says_nothing() -> None:

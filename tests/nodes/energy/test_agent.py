@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zmq
 
 from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import Start
 from tests.nodes.deploying import Launcher, line
 from tests.nodes.speaker import AgentProcess, refusal_of
-
-pytestmark = pytest.mark.alone
 
 PLUGIN = """
 from pathlib import Path
@@ -53,24 +49,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def started(tmp_path: Path, stack: ExitStack, *arguments: str) -> Launcher:
-    agent = AgentProcess(tmp_path / "cache", "--name", "a", *arguments)
-    stack.callback(agent.end)
-    launcher = Launcher(stack.enter_context(zmq.Context()), agent.control)
-    stack.callback(launcher.close)
-    return launcher
-
-
 def test_a_plugin_counts_the_joules_of_each_epoch_from_inside_the_sandbox(
-    tmp_path: Path, stack: ExitStack, installed: Path
+    tmp_path: Path,
+    start: Callable[..., AgentProcess],
+    dial: Callable[..., Launcher],
+    installed: Path,
 ) -> None:
-    launcher = started(tmp_path, stack, "--meter", "counting")
+    launcher = dial(start("--name", "a", "--meter", "counting").control)
     welcome = launcher.open_session()
     assert (welcome.meter, welcome.unmetered) == ("a file that counts", "")
     deployed = line(tmp_path / "models", models.classifier())
@@ -86,9 +71,9 @@ def test_a_plugin_counts_the_joules_of_each_epoch_from_inside_the_sandbox(
 
 
 def test_an_agent_without_a_sensor_says_why_it_measures_nothing(
-    tmp_path: Path, stack: ExitStack
+    start: Callable[..., AgentProcess], dial: Callable[..., Launcher]
 ) -> None:
-    welcome = started(tmp_path, stack, "--meter", "none").open_session()
+    welcome = dial(start("--meter", "none").control).open_session()
     assert (welcome.meter, welcome.unmetered) == ("", "it was started with --meter none")
 
 

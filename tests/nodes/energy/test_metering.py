@@ -107,7 +107,7 @@ def test_statistics_have_the_joules_of_the_moment_but_not_in_quick_succession() 
 
 
 @pytest.mark.parametrize("wrong", [None, -1.0, float("nan"), float("inf")])
-def test_what_was_not_measured_all_the_time_is_no_number(
+def test_energy_that_was_not_measured_all_the_time_is_not_a_number(
     wrong: float | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = Watt()

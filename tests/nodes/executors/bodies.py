@@ -1,7 +1,7 @@
 """Networks whose operators have bodies, for tests of what becomes of those in an engine.
 
 Each network has `Conv`, `Relu` and `MaxPool` around one operator with bodies (`CONTROLS`), and in
-its bodies one of the `STAGES`, which an optimiser fuses or lays out anew. Stages read kernels of
+its bodies one of the `STAGES`, which an optimiser fuses or lays out again. Stages read kernels of
 the graph, of the body, or both, and tensors of the graph.
 """
 

@@ -29,8 +29,6 @@ from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors.test_onnx_runtime import wide
 from tests.nodes.test_sandbox import is_offered
 
-pytestmark = pytest.mark.alone
-
 OPTIONS = LoadOptions()
 QUOTA = 20_000_000
 FITS, TOO_MUCH = 3_000_000, 30_000_000

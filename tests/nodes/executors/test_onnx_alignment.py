@@ -60,7 +60,7 @@ def packed_offsets(model: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", ["MatMul", "Gemm"])
-def test_a_packed_product_behind_a_weight_of_any_size(
+def test_a_packed_product_after_a_weight_of_any_size(
     operator: str, cpu: OnnxRuntimeExecutor, tmp_path: Path
 ) -> None:
     """Sizes from 4 to 260 bytes beyond what stays inside the model: any offset modulo 256."""

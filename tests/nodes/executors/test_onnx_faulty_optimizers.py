@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodes.executors.onnx import reference
 from nodes.executors.onnx.faulty_optimizers import FAULTY_FOR_ALL, faulty_optimizers
 from tests.cnn.models import constant, convolution, graph, model, node, save, value
+from tests.nodes.executors.whole import run_whole
 
 
 def with_branches(directory: Path) -> Path:
@@ -39,12 +39,9 @@ def test_and_on_elsewhere(model: bytes, tmp_path: Path) -> None:
 
 
 def test_the_whole_model_runs_with_its_branches(tmp_path: Path) -> None:
-    frames, results = tmp_path / "frames", tmp_path / "results"
-    frames.mkdir()
-    np.savez(frames / "000000.npz", x=np.array([[-1, 2]], np.float32))
-    reference.run(with_branches(tmp_path), frames, results, threads=1)
-    with np.load(results / "000000.npz") as found:
-        np.testing.assert_array_equal(found["y"], [[1, -2]])
+    given = {"x": np.array([[-1, 2]], np.float32)}
+    found = run_whole(with_branches(tmp_path), given, ("y",), tmp_path)
+    np.testing.assert_array_equal(found["y"], [[1, -2]])
 
 
 def quantised(operator_set: int) -> bytes:
@@ -76,9 +73,5 @@ def test_quantised_models_load_whether_their_operator_set_has_round_or_not(
 ) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(quantised(operator_set))
-    frames, results = tmp_path / "frames", tmp_path / "results"
-    frames.mkdir()
-    np.savez(frames / "000000.npz", x=np.zeros((1, 3, 4, 4), np.float32))
-    reference.run(path, frames, results, threads=1)
-    with np.load(results / "000000.npz") as found:
-        np.testing.assert_allclose(found["y"][0, :, 0, 0], [0.5, 1.5], rtol=1e-6)
+    found = run_whole(path, {"x": np.zeros((1, 3, 4, 4), np.float32)}, ("y",), tmp_path)
+    np.testing.assert_allclose(found["y"][0, :, 0, 0], [0.5, 1.5], rtol=1e-6)

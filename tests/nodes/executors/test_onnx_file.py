@@ -130,12 +130,12 @@ def test_weights_that_are_missing_are_said_to_be(tmp_path: Path, location: str) 
     [
         ({"offset": "2"}, "needs 6 bytes of .*/inside, which has 4"),
         ({"length": "5"}, "needs 5 bytes of .*/inside, which has 4"),
-        ({"offset": "-8"}, "at no place of a file"),
-        ({"length": "abc"}, "at no place of a file"),
-        ({"length": "٣"}, "at no place of a file"),
-        ({"length": "9" * 5000}, "at no place of a file"),
-        ({"basepath": "/"}, "of which it says 'basepath'"),
-        ({"prepacked_0": "x"}, "of which it says 'prepacked_0'"),
+        ({"offset": "-8"}, "at an impossible place in a file"),
+        ({"length": "abc"}, "at an impossible place in a file"),
+        ({"length": "٣"}, "at an impossible place in a file"),
+        ({"length": "9" * 5000}, "at an impossible place in a file"),
+        ({"basepath": "/"}, "with the unknown key 'basepath'"),
+        ({"prepacked_0": "x"}, "with the unknown key 'prepacked_0'"),
     ],
 )
 def test_weights_lie_inside_of_their_file(
@@ -247,10 +247,10 @@ def with_an_operator_of_one_machines_layout(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (with_function, "functions of its own|layer 'y' .* of the domain 'f'"),
-        (with_training, "steps of training"),
-        (with_body, "in another file for a graph inside of a node"),
-        (with_bodies, "in another file for a graph inside of a node"),
+        (with_function, "it has functions|layer 'y' .* of the domain 'f'"),
+        (with_training, "training steps"),
+        (with_body, "in another file that belong to a graph inside an operator"),
+        (with_bodies, "in another file that belong to a graph inside an operator"),
         (with_sparse_weights, "sparse tensors"),
         (with_sparse_constant, "sparse tensors"),
         (with_compiled_program, "EPContext is a compiled program"),

@@ -22,8 +22,6 @@ from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor, OnnxRuntimeSubnet
 from nodes.executors.onnx.sessions import loading_options
 
-pytestmark = pytest.mark.alone
-
 
 def looping() -> onnx.ModelProto:
     """y = x + 1 + 1 + …, 2⁶² times, in a single layer."""
@@ -66,7 +64,7 @@ def computed_s(thread: threading.Thread) -> float:
 
 
 @pytest.mark.parametrize("proto", [looping(), endless()], ids=["a loop", "many layers"])
-def test_a_run_without_end_is_interrupted_and_others_go_on(
+def test_a_run_without_end_is_interrupted_and_others_continue(
     tmp_path: Path, proto: onnx.ModelProto
 ) -> None:
     """Also in a loop, which is given to the engine directly: preparing tries it out first."""

@@ -9,7 +9,7 @@ other provider has been run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,7 +41,6 @@ from nodes.executors.onnx.sessions import import_onnxruntime
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.executors.registry import offers, open_executor
 from nodes.protocol.messages import DeviceOffer, EngineChoice, EngineMemory
-from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 from tests.nodes.test_sandbox import is_offered
 
 AVAILABLE = onnxruntime.get_available_providers()
@@ -59,7 +58,6 @@ without_openvino = pytest.mark.skipif(
 # ------------------------------------------------------------------------------ contract
 
 
-@pytest.mark.alone
 class TestOpenVinoOnTheCpu(EngineContract):
     device = "cpu"
     wrong_options: ClassVar = {"allow_spinning": "perhaps"}
@@ -68,7 +66,6 @@ class TestOpenVinoOnTheCpu(EngineContract):
         return ProviderEngine(OPENVINO)
 
 
-@pytest.mark.alone
 class TestCudaOnTheFirstGpu(EngineContract):
     device = "gpu"
     wrong_options: ClassVar = {"allow_spinning": "perhaps"}
@@ -78,7 +75,6 @@ class TestCudaOnTheFirstGpu(EngineContract):
 
 
 @with_azure
-@pytest.mark.alone
 class TestTheExecutorOfProviders(ExecutorContract):
     """With a provider that leaves every layer to the CPU."""
 
@@ -90,10 +86,11 @@ class TestTheExecutorOfProviders(ExecutorContract):
 
 
 @with_openvino
-@pytest.mark.alone
 @pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
-def test_a_restricted_agent_computes_with_openvinos_provider(tmp_path: Path) -> None:
-    compute_in_a_restricted_agent(tmp_path, "onnxruntime-openvino", "ONNX Runtime")
+def test_a_restricted_agent_computes_with_openvinos_provider(
+    compute_in_a_restricted_agent: Callable[[str, str], None],
+) -> None:
+    compute_in_a_restricted_agent("onnxruntime-openvino", "ONNX Runtime")
 
 
 # ------------------------------------------------------------------------------ what is offered
@@ -235,7 +232,7 @@ def test_a_provider_that_cannot_be_opened_is_an_error_and_not_the_cpu(tmp_path: 
 
 @pytest.mark.parametrize("name", ["onnxruntime-abacus", "onnxruntime-cuda", "onnxruntime-tensorrt"])
 def test_what_is_no_provider_of_its_own_is_no_engine(name: str) -> None:
-    with pytest.raises(ExecutorError, match=f"no engine is called '{name}'"):
+    with pytest.raises(ExecutorError, match=f"there is no engine '{name}'"):
         offers(name)
 
 

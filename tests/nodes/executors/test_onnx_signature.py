@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
 from nodes.executors.onnx.signature import (
     DeclaredTensor,
     layer_name,
+    layer_with,
     read_signature,
     unsigned_quantiser,
 )
@@ -26,10 +27,7 @@ def saved(proto: onnx.ModelProto, folder: Path) -> Path:
     return path
 
 
-@settings(
-    max_examples=20,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=20)
 @given(proto=small_models())
 def test_names_and_layers_are_those_that_onnx_reads(tmp_path: Path, proto: onnx.ModelProto) -> None:
     path = saved(proto, tmp_path)
@@ -114,3 +112,13 @@ def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
         listed = helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
         proto.graph.input.append(listed)
     assert [x.name for x in read_signature(saved(proto, tmp_path)).inputs] == names
+
+
+def test_a_layer_is_found_by_operator_and_output(tmp_path: Path) -> None:
+    proto = models.residual()
+    proto.graph.node[2].name = "second"
+    graph = models.save(proto, tmp_path)
+    assert layer_with(graph, "Conv") == "c0", "without a name, its first output"
+    assert layer_with(graph, "Conv", "c1") == "second"
+    assert layer_with(graph, "Conv", "y") is None
+    assert layer_with(graph, "Gemm") is None

@@ -1,6 +1,6 @@
 """OpenVINO: the contract and what is its own, where its wheel is installed.
 
-`make test-openvino` installs it into an environment of its own. What needs no wheel is in
+`make test-openvino` installs it into its own environment. What needs no wheel is in
 `test_openvino_words.py`.
 """
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +34,11 @@ from nodes.executors.openvino import subnet as openvino_subnet
 from nodes.executors.openvino.engine import OpenVinoEngine
 from nodes.executors.openvino.executor import OpenVinoExecutor
 from nodes.executors.registry import open_executor
-from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 from tests.nodes.executors.test_onnx_interrupted import computed_s, endless
 from tests.nodes.executors.test_onnx_runtime import wide
 from tests.nodes.test_sandbox import is_offered
 
 pytest.importorskip("openvino", reason="OpenVINO is not installed: `make test-openvino`")
-pytestmark = pytest.mark.alone
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -69,7 +67,7 @@ def test_the_registry_knows_it(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ results
 
 
-def test_what_openvinos_own_thread_computes_is_told(
+def test_what_openvinos_own_thread_computes_is_reported(
     engine: OpenVinoExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openvino_subnet, "SHORT_S", 0.0)  # every run is handed over
@@ -355,7 +353,7 @@ def test_its_child_opens_no_file_but_its_own(
 # ------------------------------------------------------------------------------ interruption
 
 
-def test_a_long_run_is_interrupted_between_two_layers_and_others_go_on(
+def test_a_long_run_is_interrupted_between_two_layers_and_others_continue(
     engine: OpenVinoExecutor, tmp_path: Path
 ) -> None:
     long = load(engine, endless(layers=200), tmp_path / "long")
@@ -439,6 +437,8 @@ def test_closing_a_subnet_gives_its_memory_back(engine: OpenVinoExecutor, tmp_pa
 # ------------------------------------------------------------------------------ an agent
 
 
-def test_a_restricted_agent_computes_with_it(tmp_path: Path) -> None:
+def test_a_restricted_agent_computes_with_it(
+    compute_in_a_restricted_agent: Callable[[str, str], None],
+) -> None:
     """What OpenVINO opens late, it finds among the programs that an agent may still open."""
-    compute_in_a_restricted_agent(tmp_path, "openvino", "OpenVINO")
+    compute_in_a_restricted_agent("openvino", "OpenVINO")

@@ -11,7 +11,6 @@ import pytest
 from csdf_edge.testing import executor_models as models
 from nodes.executors.base import ExecutorError
 from nodes.executors.openvino.compiler import explain
-from nodes.executors.openvino.layers import input_and_output_names, layer_name
 from nodes.executors.openvino.pages import drop_pages, pages_dropped
 from nodes.executors.registry import open_executor
 
@@ -55,29 +54,6 @@ def test_where_it_is_missing_its_extra_is_named(
 def test_engine_messages_become_clauses(tmp_path: Path, message: str, says: str) -> None:
     graph = models.save(models.unknown_operator(), tmp_path)
     assert explain(message, graph).startswith(says)
-
-
-def test_names_are_those_of_the_file(tmp_path: Path) -> None:
-    graph = models.save(models.two_in_two_out(), tmp_path)
-    assert input_and_output_names(graph) == (["a", "b"], ["sum", "difference"])
-
-
-def test_weights_that_an_old_file_lists_are_no_inputs(tmp_path: Path) -> None:
-    proto = models.classifier()
-    listed = proto.graph.input.add()
-    listed.CopyFrom(proto.graph.input[0])
-    listed.name = "w"
-    assert input_and_output_names(models.save(proto, tmp_path))[0] == ["x"]
-
-
-def test_a_layer_is_found_by_operator_and_output(tmp_path: Path) -> None:
-    proto = models.residual()
-    proto.graph.node[2].name = "second"
-    graph = models.save(proto, tmp_path)
-    assert layer_name(graph, "Conv") == "c0", "without a name, its first output"
-    assert layer_name(graph, "Conv", "c1") == "second"
-    assert layer_name(graph, "Conv", "y") is None
-    assert layer_name(graph, "Gemm") is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux has this list")

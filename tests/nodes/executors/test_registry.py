@@ -124,7 +124,7 @@ def test_tensorrt_rtx_offers_no_half_precision(
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ExecutorError, match=r"'abacus'; there are auto, .*onnxruntime"):
+    with pytest.raises(ExecutorError, match=r"'abacus'; the engines are auto, .*onnxruntime"):
         open_executor("abacus", tmp_path)
 
 

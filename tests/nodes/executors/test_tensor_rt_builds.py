@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
@@ -99,9 +99,7 @@ def test_an_engine_has_the_models_tensors(
         assert list(found.items()) == list(wanted.items())
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25)
 @given(proto=small_models())
 def test_so_has_that_of_any_small_network(
     library: Library, tmp_path: Path, proto: onnx.ModelProto
@@ -337,7 +335,7 @@ def test_an_engine_is_found_for_the_same_kind_of_gpu_only(
     assert other.find(other.job(graph, OPTIONS)) is None
 
 
-def test_a_damaged_engine_is_built_anew(
+def test_a_damaged_engine_is_built_again(
     library: Library, tmp_path: Path, cache: PreparedFiles
 ) -> None:
     graph = models.save(models.residual(), tmp_path)

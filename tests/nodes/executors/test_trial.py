@@ -19,8 +19,6 @@ from nodes.executors.base import ExecutorError
 from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.preparing.process import PreparingProcess
 
-pytestmark = pytest.mark.alone
-
 CRASHING = """
 import os, signal, sys
 from nodes.executors.preparing import child
@@ -100,8 +98,8 @@ def test_what_cannot_compute_on_synthetic_inputs_is_not_published(tmp_path: Path
     job = Job(models.save(proto, tmp_path), "divide", "onnxruntime-divide")
     with pytest.raises(
         ExecutorError,
-        match=r"subnet divide: .* cannot run it: .*division by zero; this was a trial with 0 for "
-        r"a, b: if the network needs another value there, set it under `model: inputs:`",
+        match=r"subnet divide: .* cannot run it: .*division by zero; this was a trial with a, b "
+        r"set to 0: if the network needs another value, set it under `model: inputs:`",
     ):
         child.prepare([job], OPTIONS, lambda _: None)
     assert list((tmp_path / "derived").iterdir()) == []

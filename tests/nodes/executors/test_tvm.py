@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import ClassVar
@@ -30,9 +30,7 @@ from nodes.executors.tvm.compiled import (
 )
 from nodes.executors.tvm.engine import TvmEngine
 from nodes.executors.tvm.executor import TvmExecutor
-from tests.nodes.executors.restricted import compute_in_a_restricted_agent
 
-pytestmark = pytest.mark.alone
 MISSING = TvmEngine().missing()
 needs_tvm = pytest.mark.skipif(MISSING is not None, reason=f"TVM: {MISSING}; `make test-tvm`")
 
@@ -58,9 +56,11 @@ def test_the_version_is_that_of_the_installed_package(tvm: Executor) -> None:
 
 
 @needs_tvm
-def test_a_restricted_agent_computes_with_it(tmp_path: Path) -> None:
+def test_a_restricted_agent_computes_with_it(
+    compute_in_a_restricted_agent: Callable[[str, str], None],
+) -> None:
     """It may load the library that its child has compiled."""
-    compute_in_a_restricted_agent(tmp_path, "tvm", "TVM")
+    compute_in_a_restricted_agent("tvm", "TVM")
 
 
 # ------------------------------------------------------------------------------ the cache
@@ -79,7 +79,7 @@ def test_a_second_executor_loads_without_compiling(tvm: Executor, tmp_path: Path
 
 @needs_tvm
 @pytest.mark.parametrize("content", [b"", b"no library", None], ids=["empty", "text", "truncated"])
-def test_a_damaged_library_is_compiled_anew(
+def test_a_damaged_library_is_compiled_again(
     tvm: Executor, tmp_path: Path, content: bytes | None
 ) -> None:
     graph = models.save(models.residual(), tmp_path / "graph")
@@ -129,7 +129,7 @@ def test_a_library_for_aarch64_is_made_on_any_machine(tmp_path: Path) -> None:
 
 
 @needs_tvm
-def test_a_machine_without_a_linker_is_told_what_to_install() -> None:
+def test_a_machine_without_a_linker_is_reported_what_to_install() -> None:
     from nodes.executors.tvm.build import CompileTarget, find_linker  # noqa: PLC0415
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -50,8 +51,8 @@ class Board:
             computing_thread=lambda: "self",
         )
 
-    def ask(self, *, may_measure: bool = True) -> FiguresFound:
-        self.measuring.find("s", 1, may_measure=may_measure)
+    def ask(self, *, may_measure: bool = True, again: bool = False) -> FiguresFound:
+        self.measuring.find("s", 1, may_measure=may_measure, again=again)
         return self.found.get(timeout=WAIT_S)
 
 
@@ -91,6 +92,35 @@ def test_threads_that_wait_for_each_other_do_not_make_a_board_faster_than_its_co
         return
     assert found.figures.threads == threads
     assert found.figures.dense_s_per_mac > measured[1].dense_s_per_mac / (2 * threads)
+
+
+def test_a_board_measures_itself_again_if_it_is_asked_to(
+    measured: tuple[Path, BoardFigures], tmp_path: Path
+) -> None:
+    board, wrong = Board(tmp_path), replace(measured[1], dense_s_per_mac=1e-5)
+    board.measuring._keep(board.measuring._key(1), wrong)
+    assert board.ask(may_measure=False, again=True).figures == wrong
+    assert (found := board.ask(again=True).figures) is not None
+    assert found.dense_s_per_mac < 1e-7
+    assert board.ask(may_measure=False).figures == found
+
+
+def test_a_measuring_process_that_is_killed_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    board.measuring.find("s", 1, may_measure=True)
+    while not list(tmp_path.glob("partial.*")) and board.found.empty():
+        select.select([], [], [], 0.001)
+    board.measuring.close()
+    found = board.found.get(timeout=WAIT_S)
+    assert found.figures is not None or "killed" in found.reason
+    PreparedFiles(tmp_path)  # the next agent with this cache
+    assert not list(tmp_path.glob("partial.*"))
+
+
+def test_a_cache_that_is_gone_is_named(tmp_path: Path) -> None:
+    board = Board(tmp_path / "cache")
+    (tmp_path / "cache").rename(tmp_path / "elsewhere")
+    assert "cache cannot be opened: No such file" in board.ask().reason
 
 
 def test_figures_of_another_engine_are_not_taken(measured: tuple[Path, BoardFigures]) -> None:

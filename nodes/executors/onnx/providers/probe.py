@@ -29,16 +29,17 @@ from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.providers.session import check_available, load_cuda_libraries
 from nodes.executors.onnx.providers.table import BY_WORD, Provider, arguments
 from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
+from nodes.executors.onnx.writing import model_of, node, value_info
 from nodes.host.usage import usage
 
-# A serialised model: {ir_version: 7, opset 13, graph g: y = Conv(x, w)} with x [1, 4, 2, 2], and w
-# [4, 4, 1, 1] all 0.25.
-CONVOLUTION = bytes.fromhex(
-    "08073a9f010a0f0a01780a01771201792204436f6e761201672a4f080408040801080110014201774a400000"
-    "803e0000803e0000803e0000803e0000803e0000803e0000803e0000803e0000803e0000803e0000803e0000"
-    "803e0000803e0000803e0000803e0000803e5a1b0a017812160a14080112100a0208010a0208040a0208020a"
-    "020802621b0a017912160a14080112100a0208010a0208040a0208020a02080242040a00100d"
+CONVOLUTION = model_of(
+    "g",
+    [node("Conv", ("x", "w"), ("y",))],
+    value_info("x", "float32", (1, 4, 2, 2)),
+    value_info("y", "float32", (1, 4, 2, 2)),
+    {"w": np.full((4, 4, 1, 1), 0.25, np.float32)},
 )
+"""Each of its outputs is the mean of four inputs."""
 
 VALUE = 1 + 2**-12
 """Every input and output of the network."""

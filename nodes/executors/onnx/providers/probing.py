@@ -86,7 +86,7 @@ def devices_of(
     for kind in provider.kinds:
         names = _devices(kind)
         if not names:
-            reasons.append(f"this machine has no {kind.device.upper()} that it could use")
+            reasons.append(f"this machine has no {kind.device.upper()} that it can use")
         for device in names:
             tested = _tested(provider, kind, device, notes)
             if tested.precisions:

@@ -244,7 +244,7 @@ def _offer(sketch: Sketch, name: str, *, ranked: bool) -> None:
 
 
 def _check(sketch: Sketch) -> None:
-    if sketch.opset < 11:  # bodies may not have initialisers of their own, and `Scan` had batches
+    if sketch.opset < 11:  # bodies may not have their own initialisers, and `Scan` had batches
         raise UndrawableError("no bodies")
 
 
