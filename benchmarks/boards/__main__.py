@@ -25,6 +25,7 @@ profile. It needs root; see docs/laboratory.md for what emulation leaves out.
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -91,4 +92,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends launches too
     sys.exit(main())

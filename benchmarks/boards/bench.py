@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -139,8 +140,8 @@ class Bench:
 
     def _measure(self) -> None:
         """Profile the boards, and put the result with all caches on the shelf."""
-        draft, began_s = self._folder / "profile", time.monotonic()
-        draft.mkdir()
+        draft = Path(tempfile.mkdtemp(dir=self._folder, prefix="profile-"))  # earlier ones failed
+        began_s = time.monotonic()
         words = [sys.executable, "-m", "launcher.commands.partition", "profile", "--again"]
         boards = self._cell.boards
         if boards is not None and boards.is_equal:

@@ -19,6 +19,7 @@ docs/laboratory.md for what emulation leaves out.
 from __future__ import annotations
 
 import random
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -155,4 +156,5 @@ def _title(options: Any) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends launches too
     sys.exit(main())
