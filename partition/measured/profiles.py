@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrite.rewrites import Rewrite, to_data
+from cnn.rewrite.rewrites import Copies, Rewrite, original_name, to_data
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.measured.batch_curves import seconds_at
@@ -316,9 +316,18 @@ def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
 
 
 def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
-    """Return the measurement of a phase of `plan` that took `seconds` per frame."""
-    digest = rewrites_digest(plan.rewrites)
-    return SubnetTime(phase.layers, phase.inputs, phase.outputs, digest, max(seconds, LEAST_S))
+    """Return the measurement of a phase of `plan` that took `seconds` per frame.
+
+    A phase of one copy of the network counts as the same layers of the network that was copied.
+    """
+    rewrites, seconds = plan.rewrites, max(seconds, LEAST_S)
+    names = phase.layers, phase.inputs, phase.outputs
+    if rewrites and isinstance(rewrites[-1], Copies):
+        copies = {name.removeprefix(original_name(name)) for name in phase.layers}
+        if len(copies) == 1:
+            layers, inputs, outputs = (tuple(map(original_name, each)) for each in names)
+            return SubnetTime(layers, inputs, outputs, rewrites_digest(rewrites[:-1]), seconds)
+    return SubnetTime(*names, rewrites_digest(rewrites), seconds)
 
 
 def measured_costs(
@@ -426,10 +435,9 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
         for subnet in node.subnets
         if not subnet.is_derived
     }
-    digest = rewrites_digest(plan.rewrites)
     found = {}
     for phase in plan.phases:
-        key = (digest, frozenset(phase.layers), phase.inputs, phase.outputs)
+        key = subnet_time(plan, phase, LEAST_S).key
         if (phase.device, key) in known:
             found[phase.name] = known[phase.device, key]
     return found

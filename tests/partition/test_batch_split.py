@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cnn.rewrite.rewrites import Copies, original_name
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.measured.profiles import NodeProfile, Profile, fused_phases, subnet_time
 from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.pricing.linear_models import (
@@ -80,6 +81,20 @@ class TestBatchSplit(RewritingContract):
         alone = self.problem(self.residual(3), devices[1:])
         one = plan_solution(alone, self.strategy.solve(alone), "batch-split")
         assert both.period_s == pytest.approx(one.period_s * 3 / 4, rel=1e-3)
+
+    def test_a_measured_copy_is_the_measured_network(self) -> None:
+        devices = (fast("slow", 1), fast("fast", 3))
+        problem = self.problem(self.residual(3), devices)
+        one = self.problem(self.residual(3), devices[:1])
+        whole = plan_solution(one, self.strategy.solve(one), "batch-split")
+        (phase,) = whole.phases
+        node = NodeProfile().with_subnets([subnet_time(whole, phase, 0.5)])
+        copies = plan_solution(problem, self.strategy.solve(problem), "batch-split")
+        measured = fused_phases(copies, Profile({"slow": node, "fast": node}))
+        assert measured == {phase.name: 0.5 for phase in copies.phases}
+        again = [subnet_time(copies, phase, 0.25) for phase in copies.phases]
+        (known,) = node.with_subnets(again).subnets
+        assert (known.seconds, known.rewrites) == (0.25, "")
 
     def test_a_device_that_is_too_slow_for_a_frame_of_a_cycle_is_left_out(self) -> None:
         devices = (fast("snail", 1 / (2 * LONGEST_CYCLE)), fast("a", 1), fast("b", 1))
