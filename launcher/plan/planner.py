@@ -24,6 +24,7 @@ from cnn.model import Model
 from cnn.network import Network
 from cnn.rewrite.rewrites import Rewrite
 from ga.auto import ALONE_MARGIN, HURRIED, Auto
+from ga.ranking import is_preferred
 from ga.strategies import find_strategy
 from launcher.config.load import Cluster
 from launcher.config.mistakes import suggestion
@@ -70,6 +71,8 @@ periods."""
 ODD = 1.3
 """Boards that are alike share their measurements unless they differ by this factor from the usual
 one: they took that much longer, or shorter, than their figures say."""
+
+MADE_EARLIER = "; made in an earlier run"
 
 WORTH_KEEPING_S = 1.0
 """A plan that was found within this time is not kept: another search finds it as quickly."""
@@ -326,12 +329,14 @@ class Planner:
                         f"the plan is that of an earlier {origin}; --search again makes another"
                     )
                     return found
-        began_s, is_own = time.monotonic(), strategy is None and not self.hurries
+        began_s, is_own = time.monotonic(), strategy is None
         with self._no_plan():
             strategy = strategy or self.strategy(problem)
             if self.hurries and isinstance(strategy, Auto):
                 strategy = Auto.in_a_hurry()
             found = search(problem, strategy, progress)
+        if is_own and self.hurries:
+            return self.streamed_before(problem, progress, found.plan) or found
         if is_own and time.monotonic() - began_s > WORTH_KEEPING_S:
             self.keep(problem, found.plan)
         return found
@@ -360,13 +365,30 @@ class Planner:
         if isinstance(self.strategy(problem), Decided):  # the choice of a profile takes precedence
             return None
         kept = self.store.plan(self._kept_for(problem))
-        if kept is None or not kept.holds(facts_of(problem)):
+        if kept is None or not kept.as_planned or not kept.holds(facts_of(problem)):
             return None
         if kept.choice.strategy == HURRIED and not self.hurries:
             return None
         if kept.choice.strategy == HURRIED:
-            return Decided(kept.choice, "; made in an earlier run")
+            return Decided(kept.choice, MADE_EARLIER)
         return Decided(kept.choice, "; found by an earlier search")
+
+    def streamed_before(
+        self, problem: Problem, progress: ProgressDisplay, found: Plan
+    ) -> Planned | None:
+        """Return the plan with which an earlier run streamed, where the objective prefers it to
+        `found` with what has been measured since; else None.
+        """
+        if self.store is None or self.searches_again:
+            return None
+        kept = self.store.plan(self._kept_for(problem))
+        if kept is None or kept.choice.strategy != HURRIED:
+            return None
+        with suppress(PartitionError):  # it does not fit, or can no longer be read
+            earlier = search(problem, Decided(kept.choice, MADE_EARLIER), progress)
+            if is_preferred(problem, earlier.plan, found):
+                return earlier
+        return None
 
     def _loses_to_one(self, problem: Problem, plan: Plan) -> bool:
         """Whether `auto` would use one device alone with the present times instead of `plan`."""
@@ -380,10 +402,11 @@ class Planner:
         has_room = most_bytes is None or fullest_bytes(alone) <= most_bytes
         return has_room and alone.period_s * (1 + ALONE_MARGIN) < plan.period_s
 
-    def keep(self, problem: Problem, plan: Plan) -> None:
+    def keep(self, problem: Problem, plan: Plan, *, as_planned: bool = True) -> None:
         """Keep the plan that the cluster's strategy has found, for later runs.
 
-        One that was found in a hurry is only for runs that hurry too.
+        One that was found in a hurry is only for runs that hurry too. For `as_planned`, see
+        `KeptPlan`.
         """
         strategy = self.cluster.config.strategy
         if self.store is None or plan.strategy not in (strategy, HURRIED):
@@ -392,7 +415,8 @@ class Planner:
         plans = (measured_plan(plan, plan.period_s),)
         choice = MeasuredPlans(made_for=question, strategy=plan.strategy, plans=plans)
         with suppress(BadInputError):  # without a cache, every run searches
-            self.store.keep_plan(question, KeptPlan(choice=choice, facts=facts_of(problem)))
+            kept = KeptPlan(choice=choice, facts=facts_of(problem), as_planned=as_planned)
+            self.store.keep_plan(question, kept)
 
     def _kept_for(self, problem: Problem) -> str:
         """Return a digest of what a plan depends on except for facts: `KeptPlan.holds` compares

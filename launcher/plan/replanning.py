@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from cnn.errors import CnnError
+from ga.auto import HURRIED
 from ga.ranking import is_preferred
 from launcher.core.events import PlanRequest, Rehearsed
 from launcher.core.roll import Greeted, Roll
@@ -40,7 +41,8 @@ SEARCH_SHARE = 0.5
 """The fraction of `recovery_s` for which the user's strategy may search."""
 
 AS_PLANNED = 1.05
-"""A plan whose period is longer than planned by this factor is not where the next run begins."""
+"""A plan whose period is longer than planned by this factor is not where the next run begins, but
+competes with what that run finds."""
 
 CLOSING_S = 5.0
 """How long the end of a run waits for a search to stop."""
@@ -144,8 +146,10 @@ class Replanner:
                 others = {n: each for n, each in planner.learned.items() if n not in welcomes}
                 later = replace(planner, learned=others).remembering(welcomes)
                 problem = later.problem([device.name for device in plan.devices])
-                if later.made_again(problem, plan).period_s < AS_PLANNED * plan.period_s:
-                    later.keep(problem, plan)
+                measured_s = later.made_again(problem, plan).period_s
+                as_planned = measured_s < AS_PLANNED * plan.period_s
+                if as_planned or plan.strategy == HURRIED:
+                    later.keep(problem, plan, as_planned=as_planned)
         except BaseException as error:  # noqa: BLE001 - later runs begin with the rehearsed times
             self._say(f"the times of phases in the stream could not be saved: {error}")
 
@@ -234,6 +238,10 @@ class Replanner:
             found = (
                 replace(planner, hurries=is_quick, searches_again=True).find(problem, limit).plan
             )
+            if is_quick and (
+                earlier := planner.streamed_before(problem, limit, found)
+            ):  # the first estimate of another plan may have been too good
+                found = earlier.plan
             if request.effort == "whole":  # kept also if the run ends before a change to it
                 is_better = is_preferred(problem, found, planner.made_again(problem, to_beat))
                 planner.keep(problem, found if is_better else to_beat)

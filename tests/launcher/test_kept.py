@@ -86,6 +86,30 @@ def test_a_plan_that_was_found_is_used_again(tmp_path: Path, model: Model) -> No
     assert "--search again" in said.getvalue()
 
 
+def test_a_plan_that_was_slower_than_planned_competes_with_what_a_search_finds(
+    tmp_path: Path, model: Model
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(f"model: branches.onnx\n{NODES}")
+    auto, store = load_cluster(tmp_path / "cluster.yaml"), ProfileCache(tmp_path / "cache")
+    planner = Planner(auto, model, store=store, hurries=True)
+    plan, problem = planner.plan(SILENT), planner.problem()
+    slower, faster = (
+        known.made_again(known.problem(), plan)
+        for known in (planner.after(plan, rehearsed(plan, factor)) for factor in (5.0, 0.2))
+    )
+    assert planner.streamed_before(problem, SILENT, slower) is None, "there was no run"
+    planner.keep(problem, plan, as_planned=False)
+    assert not planner.plan(SILENT).explanation.endswith(planning.MADE_EARLIER)
+    earlier = planner.streamed_before(problem, SILENT, slower)
+    assert earlier is not None
+    assert earlier.plan.assignment == plan.assignment
+    assert planner.streamed_before(problem, SILENT, faster) is None
+    again = replace(planner, searches_again=True)
+    assert again.streamed_before(problem, SILENT, slower) is None
+    planner.keep(problem, plan)
+    assert planner.plan(SILENT).explanation.endswith(planning.MADE_EARLIER)
+
+
 def test_it_is_not_used_by_those_who_search_again(tmp_path: Path, model: Model) -> None:
     planner = planner_of(tmp_path, model)
     kept_by(planner, SILENT)

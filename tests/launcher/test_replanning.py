@@ -303,6 +303,20 @@ def test_what_phases_take_in_the_stream_is_for_later_runs_only(tmp_path: Path) -
         assert known_s == pytest.approx(taken_s)
 
 
+def test_a_correction_may_return_to_the_plan_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = cluster_of(tmp_path)
+    planner = Planner(cluster, read_model(cluster))
+    found = planner.find(planner.problem(["a", "b"]), LineDisplay(io.StringIO()))
+    alone = planner.find(planner.problem(["b"]), LineDisplay(io.StringIO()))
+    monkeypatch.setattr(Planner, "streamed_before", lambda *_: alone)
+    replan = Replanner(planner, tmp_path / "subnets")
+    request = PlanRequest(1, ("a", "b"), 0, least_gain=0.0, effort="quick")
+    assert replan(request, found.plan).plan is alone.plan
+    assert replan(replace(request, effort="bounded"), found.plan).plan is not alone.plan
+
+
 @pytest.mark.parametrize("strategy", ["auto", "sequential"])
 def test_the_plan_that_streamed_is_where_the_next_run_begins(tmp_path: Path, strategy: str) -> None:
     """A plan made in a hurry serves only those who hurry too."""

@@ -362,12 +362,15 @@ class KeptPlan(BaseModel):
 
     The plan is stored under the digest of the question that `choice` answers. `facts` are the times
     that the search used: seconds of all layers on each device, and seconds per byte of its wire.
+    `as_planned` is false if the plan was slower in its run than planned: later runs search, and
+    prefer it only to plans that promise less than what it had.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     choice: MeasuredPlans
     facts: dict[str, float]
+    as_planned: bool = True
 
     def holds(self, facts: Mapping[str, float]) -> bool:
         """Return whether the present times `facts` are close to those of the search."""
