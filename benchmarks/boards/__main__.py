@@ -66,7 +66,7 @@ def main() -> int:
         took = ", ".join(f"{cell} {seconds:.0f} s" for cell, seconds in profiles.items())
         return report(
             NAME,
-            "Launches on boards without a description",
+            f"Launches on boards without a description: {', '.join(options.networks)}",
             figures(found.turns),
             settings={
                 "link in bytes per second": extent.link,
