@@ -90,7 +90,20 @@ def sources(*folders: str) -> tuple[Source, ...]:
 
 @cache
 def _in_folder(folder: str) -> tuple[Source, ...]:
-    return tuple(
+    found = tuple(
         Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
         for path in sorted((ROOT / folder).rglob("*.py"))
     )
+    _READ.extend(found)
+    return found
+
+
+_READ: list[Source] = []
+"""All files that were read."""
+
+
+def forget_trees() -> None:
+    """Drop what was parsed, which is made again where it is needed again."""
+    for source in _READ:
+        for name in ("tree", "nodes", "imports", "calls"):
+            source.__dict__.pop(name, None)

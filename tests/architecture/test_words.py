@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -44,21 +44,25 @@ FRAGMENTS = 10
 """Docstrings that begin with a word that needs a subject before it."""
 
 
+@cache
 def prose(source: Source) -> str:
     """Return a file's text without line breaks, so that a pattern may span lines."""
     return " ".join(re.sub(r"^\s*#", "", line).strip() for line in source.text.splitlines())
 
 
-def literals(source: Source) -> Iterator[str]:
-    """Yield the string literals that are not docstrings, with `{}` for expressions."""
+@cache
+def literals(source: Source) -> tuple[str, ...]:
+    """Return the string literals that are not docstrings, with `{}` for expressions."""
     skipped = {id(n.value) for n in source.nodes if isinstance(n, ast.Expr)}
+    found = []
     for node in source.nodes:
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(value) for value in node.values}
             filled = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
-            yield "".join(map(str, filled))
+            found.append("".join(map(str, filled)))
         elif isinstance(node, ast.Constant) and id(node) not in skipped:
-            yield str(node.value)
+            found.append(str(node.value))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("pattern", MOST)
