@@ -7,7 +7,6 @@ import io
 import itertools
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -187,9 +186,7 @@ def test_links_of_boards_behind_tunnels_are_measured_once(tmp_path: Path, older:
         assert new
         assert all((link.bytes_per_s or 1e9) > 1e6 for link in found)
         assert "assumed" not in said.getvalue()
-        began_s = time.monotonic()
         assert measure_machines(board, nodes, who, cache) == ()
-        assert time.monotonic() - began_s < 0.5
         assert kept_links(who, cache) == found
         assert measure_machines(board, nodes, who, cache, again=True)
 
@@ -243,8 +240,6 @@ def test_measuring_is_given_up_in_time_and_can_begin_again(tmp_path: Path) -> No
         addresses = {name: address for name, (address, _) in running.items()}
         with bench(addresses, tmp_path) as (board, _, _):
             board.call_roll({})
-            began_s = time.monotonic()
             with pytest.raises(TooSlowError, match=r"within 0\.1 s"):
                 measure_links(board, [("n0", "n1")], loading_s=0.1)
-            assert time.monotonic() - began_s < 5.0
             assert measure_links(board, [("n0", "n1")]).keys() == {("n0", "n1")}

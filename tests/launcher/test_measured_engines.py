@@ -245,7 +245,7 @@ def test_a_profile_measures_every_engine_and_launch_deploys_the_fastest(
     found = data["nodes"]["a"]["engines"]
     assert found["chosen"] == "lab-once"
     assert set(found["seconds"]) == {"lab-once", "lab-again"}
-    assert found["seconds"]["lab-again"] > 5 * found["seconds"]["lab-once"]
+    assert found["seconds"]["lab-again"] > found["seconds"]["lab-once"]
     assert "this engine computes nothing" in found["left_out"]["lab-refusing"]
     assert "node a: lab-refusing is left out: " in err
     assert data["nodes"]["b"]["engines"] is None, "its agent offers one engine"

@@ -1,12 +1,14 @@
-"""A launcher that streams through two local daemons, and which a test may stop by a signal.
+"""A launcher that streams through two local daemons, and stops itself until a test continues it.
 
 `python -m tests.launcher_runtime.stopped_launcher FOLDER FRAMES LEASE_S` prints `streaming` once
-frames stream, and at the end a line for each change of epochs. It raises an exception unless every
-frame has exactly one result, in order and correct.
+frames stream, stops by SIGSTOP, and prints at the end a line for each change of epochs. It raises
+an exception unless every frame has exactly one result, in order and correct.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.launcher_runtime.test_recovery import Dealer
 
 
 class Told:
-    """Takes results and tells of the twentieth."""
+    """Takes results; stops this process at the twentieth."""
 
     def __init__(self) -> None:
         self.results: Results = results()
@@ -29,6 +31,7 @@ class Told:
         self.results(frame, outputs)
         if frame == 20:
             print("streaming", flush=True)  # noqa: T201 - for the test
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def main(folder: Path, frames: int, lease_s: float) -> None:

@@ -23,7 +23,7 @@ from launcher.run.runtime import RunOptions
 from nodes.net.curve import new_pair
 from nodes.net.keys import KeyFolder, write_public
 from nodes.protocol.messages import Bye
-from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
+from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_nothing_waits_for_an_agent_that_has_turned_the_launcher_away(
     pinned.write_bytes((keys / LAUNCHER / "nodes" / "n0.pub").read_bytes())
     with Connections(KeyFolder(tmp_path / "strangers" / LAUNCHER), lambda _: True) as connections:
         connections.open_control("n0", agents["n0"][0])
-        arrival = next(connections.wait(5.0))
+        arrival = next(connections.wait(WAIT_S))
         assert isinstance(arrival, NotAdmitted)
         for _ in range(3):  # ZeroMQ gives the connection up soon after it has told of it
             connections.send("n0", Bye())

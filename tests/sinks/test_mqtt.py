@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -129,13 +128,11 @@ def test_a_broker_that_acknowledges_nothing_loses_no_result(tmp_path: Path, valu
 
         thread = threading.Thread(target=answer)
         thread.start()
-        begun = time.monotonic()
         for _ in range(MOST_HANGUPS + 1):
             with pytest.raises(SinkLostError, match=r"no acknowledgement within 0\.2 s"):
                 sink.write(result)
         sink.close()
         thread.join()
-        assert time.monotonic() - begun < 10
         for client in accepted:
             client.close()
 
