@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock release image clean
+.PHONY: run test fast further check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock release image clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -25,12 +25,16 @@ ALONE := $(addprefix tests/,lab/test_quotas.py lab/test_real.py launcher_runtime
     nodes/test_floods.py nodes/test_usage.py service/test_attacked.py)
 
 test: check
-	$(BIN)/pytest -m "not alone" --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -m "not alone and not further" --numprocesses auto --maxprocesses 4 --dist worksteal
 	$(BIN)/pytest -m "alone" $(ALONE)
 
 fast: check
 	$(BIN)/pytest -m "not alone and not slow" --numprocesses logical --maxprocesses 4 --dist worksteal
 	$(BIN)/pytest -m "alone and not slow" $(ALONE)
+
+# More networks and more sizes of what `make test` tries on a few, with figures of papers.
+further: setup
+	$(BIN)/pytest -m "further" --numprocesses auto --maxprocesses 4 --dist worksteal
 
 check: setup
 	$(BIN)/ruff check .

@@ -19,9 +19,9 @@ from tests.agreement.drawn.shrinking import up_to
 from tests.agreement.drawn.sketch import Tensor
 from tests.agreement.random_networks import MOST_SKIPPED, is_good, summary
 
-NETWORKS = 60
+NETWORKS = 40
 BODIES = 12
-MANY, PLANNED = 100, 4
+MANY, PLANNED = 30, 4
 
 
 def of_kind(outcomes: list[Outcome], kind: str) -> list[Outcome]:

@@ -231,9 +231,18 @@ def test_every_test_is_run_in_exactly_one_of_two_parts(target: str) -> None:
         line.split("/pytest ")[1] for line in recipe.splitlines() if "/pytest" in line
     )
     quick = " and not slow" if target == "fast" else ""
-    assert together.startswith(f'-m "not alone{quick}" --numprocesses ')
+    few = quick or " and not further"
+    assert together.startswith(f'-m "not alone{few}" --numprocesses ')
     assert "tests" not in together
     assert alone == f'-m "alone{quick}" $(ALONE)'
+
+
+def test_what_make_test_leaves_out_is_slow_and_runs_elsewhere() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\nfurther: ")[2].partition("\n\n")[0]
+    assert '/pytest -m "further" --numprocesses ' in recipe
+    for source in sources("tests"):
+        if "pytest.mark.further" in source.text and source.name != OWN:
+            assert "pytest.mark.slow" in source.text, source.name
 
 
 def test_all_tests_that_run_alone_are_in_the_files_that_make_test_names() -> None:

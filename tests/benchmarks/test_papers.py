@@ -187,6 +187,7 @@ def test_the_command_prints_tables_and_one_object(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
+@pytest.mark.further
 @pytest.mark.parametrize("paper", ["002", "003"])
 def test_a_quick_run_has_rows_of_every_paper(
     paper: str, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,9 @@ def resnet50() -> Network:
     return cnn.read("onnx-wheel:resnet50").network
 
 
-@pytest.mark.parametrize(("count", "percent"), [(4, 74.98), (10, 89.64)])
+@pytest.mark.parametrize(
+    ("count", "percent"), [(4, 74.98), pytest.param(10, 89.64, marks=pytest.mark.further)]
+)
 def test_the_papers_search_saves_nearly_what_can_be_saved_from_random_individuals(
     count: int, percent: float
 ) -> None:
@@ -32,7 +34,11 @@ def test_the_papers_search_saves_nearly_what_can_be_saved_from_random_individual
 
 
 @pytest.mark.parametrize(
-    ("count", "bound", "share", "megabytes"), [(4, 0.98, 1.05, 17), (10, 0.95, 1.2, 37)]
+    ("count", "bound", "share", "megabytes"),
+    [
+        (4, 0.98, 1.05, 17),
+        pytest.param(10, 0.95, 1.2, 37, marks=pytest.mark.further),
+    ],
 )
 def test_one_plan_is_fair_in_work_and_weights_and_moves_little(
     count: int, bound: float, share: float, megabytes: float
@@ -51,7 +57,9 @@ def test_one_plan_is_fair_in_work_and_weights_and_moves_little(
     assert periods == sorted(periods)
 
 
-@pytest.mark.parametrize("count", [2, 5, 10])
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(count, marks=pytest.mark.further) for count in (5, 10))]
+)
 def test_the_objective_memory_saves_what_equation_2_allows(count: int) -> None:
     problem = Problem(resnet50(), equal(count), objective="memory")
     numbers = problem.numbers(Vertical().solve(problem).assignment)

@@ -50,8 +50,18 @@ def ignore(_done: int, _part: float, _best: float | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize(
+    ("space", "two"),
+    [
+        *((space, False) for space in SPACES),
+        ("vertical", True),
+        *(
+            pytest.param(each, True, marks=pytest.mark.further)
+            for each in SPACES
+            if each != "vertical"
+        ),
+    ],
+)
 def test_a_sweep_begins_with_the_usual_parameters_and_ends_no_worse(space: str, two: bool) -> None:
     model = chain_model(6)
     problem = Problem(model.network, equal(3), model=model)

