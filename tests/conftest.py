@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     one for each CPU for `logical`."""
     cpus = os.cpu_count() or 1
     return (3 * cpus + 1) // 2 if config.option.numprocesses == "auto" else cpus
+
+
+def pytest_collection_finish() -> None:
+    """Keep tests and modules, which stay until the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

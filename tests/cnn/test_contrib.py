@@ -31,7 +31,6 @@ def whole(*shape: int, dtype: type = np.uint8) -> np.ndarray:
 
 
 SCALE, ZERO = np.array(0.02, np.float32), np.array(3, np.uint8)
-SIGNED_ZERO = np.array(0, np.int8)
 FACTORS = (SCALE, ZERO)
 ONE = np.array([0.02], np.float32)
 

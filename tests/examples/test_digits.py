@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from sklearn.datasets import load_digits
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 IMAGES = np.load(DIGITS / "test_images.npy")
@@ -39,6 +38,8 @@ def test_the_whole_model_reaches_the_accuracy_that_the_readme_tells(guesses: np.
 
 
 def test_the_held_out_images_are_scikit_learns_and_each_only_once() -> None:
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - it takes a second to import
+
     digits = load_digits()
     known: dict[bytes, int] = {}
     for image, label in zip(digits.images, digits.target, strict=True):

@@ -21,7 +21,6 @@ from onnxruntime.quantization import (
 
 SIDE = 32
 CHANNELS = 16
-HEADS = ("scores", "classes", "mask", "boxes")
 KINDS = ("float32", "float16", "qdq", "qoperator", "dynamic")
 
 

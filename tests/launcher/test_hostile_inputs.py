@@ -24,7 +24,6 @@ from tests.launcher.test_inputs import opened, paint
 
 IMAGE = (1, 3, 4, 6)
 LARGE = (12_000, 9_000)
-POSTSCRIPT = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\n"
 TURNED = b"Exif\0\0II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0"
 """EXIF of a picture that stands on its side."""
 

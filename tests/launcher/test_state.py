@@ -67,18 +67,14 @@ def check_results(
             np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "horizontal", "hybrid"])
-def test_a_few_strategies_compute_the_plain_loop(cluster: Path, strategy: str) -> None:
-    computes_the_plain_loop(cluster, strategy)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - DEALING))
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=() if name in ("sequential", "horizontal") else pytest.mark.slow)
+        for name in sorted(STRATEGIES.keys() - DEALING)
+    ],
+)
 def test_every_strategy_computes_the_plain_loop(cluster: Path, strategy: str) -> None:
-    computes_the_plain_loop(cluster, strategy)
-
-
-def computes_the_plain_loop(cluster: Path, strategy: str) -> None:
     if strategy == "manual":
         network = cnn.read(cluster.parent / "cell.onnx", state=CELL).network
         pins = {layer.name: "abc"[place % 3] for place, layer in enumerate(network.layers)}
@@ -287,8 +283,15 @@ class Strikes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "state"), [("cell", CELL), ("lstm", LSTM)])
-@pytest.mark.parametrize("strategy", ["sequential", "auto", "hybrid"])
+@pytest.mark.parametrize(
+    ("model", "state", "strategy"),
+    [
+        ("cell", CELL, "sequential"),
+        ("cell", CELL, "auto"),
+        ("lstm", LSTM, "hybrid"),
+        ("lstm", LSTM, "sequential"),
+    ],
+)
 def test_nodes_are_killed_and_every_result_is_the_plain_loops(
     tmp_path: Path, model: str, state: dict[str, str], strategy: str
 ) -> None:

@@ -62,9 +62,15 @@ class Trap:
         return self.mark.read_text().split() if self.mark.exists() else []
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Trap:
+    return Trap(tmp_path_factory.mktemp("trap"))
+
+
 @pytest.fixture
-def trap(tmp_path: Path) -> Trap:
-    return Trap(tmp_path)
+def trap(filled: Trap) -> Trap:
+    filled.mark.unlink(missing_ok=True)
+    return filled
 
 
 def test_the_trap_catches_what_python_does_by_itself(trap: Trap) -> None:

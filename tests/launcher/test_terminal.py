@@ -51,8 +51,6 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", code, *map(str, arguments)]
 
 
-SEQUENTIAL = ("--strategy", "sequential")
-
 COMMANDS = {
     "plan": command(
         "launcher.commands.launch", "cluster.yaml", "--plan-only", "--strategy", "sequential"

@@ -35,9 +35,11 @@ from tests.launcher_runtime.clusters import (
 def test_two_started_agents_compute_what_the_whole_network_computes(
     two: Cluster, cache: Path, order: str
 ) -> None:
+    """A node without a phase is not asked for anything."""
+    nowhere = Node("spare", f"tcp://127.0.0.1:{free_port()}")
     taken = results()
     options = RunOptions(RunConfig(order=order), cache=cache)
-    outcome = two.run(RandomFrames(12), taken, options, on_update=taken.updates.append)
+    outcome = two.run(RandomFrames(12), taken, options, nodes=(*two.nodes(), nowhere))
     two.check(taken.outputs, 12)
     assert (
         set(outcome.stats) == set(outcome.idle_rss_bytes) == set(outcome.warmup_s) == {"n0", "n1"}
@@ -51,6 +53,13 @@ def test_two_started_agents_compute_what_the_whole_network_computes(
     assert list(outcome.received_s) == sorted(outcome.received_s)
     assert all(s < r for s, r in zip(outcome.sent_s, outcome.received_s, strict=True))
     assert outcome.received_s[0] <= outcome.first_result_s
+    crossing = [c for c in two.plan.channels if not c.is_local]
+    for name, stats in outcome.stats.items():
+        sent = sum(c.tensor.bytes for c in crossing if c.source_device == name)
+        received = sum(c.tensor.bytes for c in crossing if c.target_device == name)
+        assert (stats.sent_bytes, stats.received_bytes) == (12 * sent, 12 * received)
+    moved = outcome.sent_bytes + sum(stats.sent_bytes for stats in outcome.stats.values())
+    assert moved == 12 * two.plan.bytes_per_frame, "planned and sent are counted alike"
 
 
 @pytest.mark.slow
@@ -74,21 +83,6 @@ def test_batches_are_dealt_out_to_copies_as_frames_are(tmp_path: Path, cache: Pa
     firings = {name: stats.firings for name, stats in outcome.stats.items()}
     assert firings == {"n0": (5,), "n1": (3,)}, "eight batches, the last one of one frame"
     assert len(outcome.sent_s) == len(outcome.received_s) == 22
-
-
-@pytest.mark.slow
-def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> None:
-    outcome = two.run(RandomFrames(5), results(), RunOptions(cache=cache))
-    for name, stats in outcome.stats.items():
-        crossing = [c for c in two.plan.channels if not c.is_local]
-        assert stats.sent_bytes == 5 * sum(
-            c.tensor.bytes for c in crossing if c.source_device == name
-        )
-        assert stats.received_bytes == 5 * sum(
-            c.tensor.bytes for c in crossing if c.target_device == name
-        )
-    sent = outcome.sent_bytes + sum(stats.sent_bytes for stats in outcome.stats.values())
-    assert sent == 5 * two.plan.bytes_per_frame, "planned and sent are counted alike"
 
 
 @pytest.mark.slow
@@ -335,17 +329,6 @@ def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two
         two.run(RandomFrames(1), results(), standing_by, nodes=nodes)
     with pytest.raises(BadInputError, match="no frame"):
         two.run(RandomFrames(0), results(), RunOptions())
-
-
-@pytest.mark.slow
-def test_a_node_without_a_phase_is_not_asked_for_anything(two: Cluster, cache: Path) -> None:
-    nowhere = Node("spare", f"tcp://127.0.0.1:{free_port()}")
-    taken = results()
-    outcome = two.run(
-        RandomFrames(2), taken, RunOptions(cache=cache), nodes=(*two.nodes(), nowhere)
-    )
-    two.check(taken.outputs, 2)
-    assert "spare" not in outcome.stats
 
 
 def test_a_missing_subnet_file_is_named(two: Cluster) -> None:
