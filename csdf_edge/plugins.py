@@ -10,6 +10,7 @@ from launcher.config.ends.sink import (
 )
 from launcher.config.ends.source import (
     FrameRefusedError,
+    ResumableSource,
     Source,
     SourceConfig,
     SourceFrame,
@@ -26,6 +27,7 @@ __all__ = [
     "FrameResult",
     "PresentSink",
     "ResultRefusedError",
+    "ResumableSource",
     "Secret",
     "Sink",
     "SinkConfig",

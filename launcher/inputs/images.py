@@ -107,6 +107,8 @@ def read_pixels(path: Path) -> Array:
     """
     try:
         return np.asarray(decoded(path, "RGB"))
+    except FileNotFoundError:
+        raise BadInputError(f"there is no file {str(path)!r}; check the path") from None
     except Exception as error:  # noqa: BLE001 - Pillow's parsers raise errors of any type
         raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
 

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.config.ends.source import ResumableSource, Source
 from launcher.config.load import Cluster
 from launcher.core.stream import ENDLESS
 from launcher.errors import UnfitFrameError, shortened
@@ -114,6 +115,8 @@ class ModelStream:
         self._last: tuple[Feed, Future[Outputs]] | None = None
         """The feed that got the last frame, and the frame's result."""
         self._network: tuple[Model, NetworkEnds] | None = None
+        self._source: Source | None = None
+        """The source that was opened last."""
         self._done = FrameRanges()
         """The frames that have results, or were dropped."""
         self._state, self._reason = "waiting", ""
@@ -197,6 +200,9 @@ class ModelStream:
         results = _StreamResults(release.model, cluster.config.frames or ENDLESS, self._done)
         ends = open_ends(Request(Path(cluster.source.name)), cluster, release.model, results)
         say, network = partial(self._note, "info"), partial(self._fitted_to, attempt)
+        former, self._source = self._source, ends.source
+        if former is not None and isinstance(ends.source, ResumableSource):
+            ends.source.resume(former)
         with stream_of(ends, results, cluster, release.model, say, network) as stream:
             with self._changed:
                 self._stream, self._attempt, is_closed = stream, attempt, self._is_closed

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
 
 import av
 import numpy as np
@@ -356,8 +358,11 @@ class _Decoder(threading.Thread):
         words = _words(error)
         if isinstance(error, av.error.ExitError):  # by this error PyAV ends libav's wait
             words = f"no answer arrived for {self._opening.timeout_s:g} s"
-        if isinstance(error, OSError) and error.errno == errno.EIO and _is_http(self._opening.url):
-            words += " (redirects to other addresses are not followed; give the address itself)"
+        if isinstance(error, OSError) and error.errno == errno.EIO:  # libav's for many causes
+            if unknown := _unknown_host(self._opening.url):
+                words = unknown
+            elif _is_http(self._opening.url):
+                words += " (redirects to other addresses are not followed; give the address itself)"
         if self._opening.path is not None:
             return BadInputError(f"{self._opening.description}: cannot be read as a video: {words}")
         if isinstance(error, _LASTING):
@@ -376,6 +381,19 @@ def _allowed(opening: Opening) -> dict[str, str]:
     protocols = f"{scheme},{_BELOW},{_PROTOCOLS_OF_SCHEMES.get(scheme, '')}"
     redirects = {"max_redirects": "0"} if _is_http(opening.url) else {}
     return {"format_whitelist": formats, "protocol_whitelist": protocols, **redirects}
+
+
+def _unknown_host(url: str) -> str | None:
+    """Return a sentence if the name of an address's host has no IP address."""
+    try:
+        host = urlsplit(url).hostname if is_address(url) else None
+        if host is not None:
+            socket.getaddrinfo(host, None)
+    except socket.gaierror as error:
+        return f"the host {host!r} is unknown ({error.strerror})"
+    except ValueError:  # an address as only libav reads it
+        pass
+    return None
 
 
 def _is_http(url: str) -> bool:

@@ -15,8 +15,10 @@ import ctypes
 import os
 import stat
 import struct
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -106,6 +108,8 @@ class FolderSource:
         self._folder, self._after, self._target = folder, after, target
         self._interrupt = Interrupt()
         self._taken: dict[str, _Identity] = {}
+        self._unsettled: set[tuple[str, _Identity]] = set()
+        self._settling = threading.Lock()
         if not existing:
             self._taken = dict(self._listed())
 
@@ -121,7 +125,14 @@ class FolderSource:
                 name = found.popleft()
                 frame = self._read(name)
                 if frame is not None:
-                    yield from self._given(frame)
+                    yield frame
+
+    def resume(self, former: Source) -> None:
+        """See `ResumableSource`; files that came in the meantime are taken as well."""
+        if isinstance(former, FolderSource):
+            with former._settling:
+                settled = former._taken.items() - former._unsettled
+            self._taken = dict(settled)
 
     def close(self) -> None:
         """See `Source`."""
@@ -181,19 +192,20 @@ class FolderSource:
             raise FrameRefusedError(str(error)) from None
         if self._identity(name) != before:
             return None
-        self._taken[name] = before
-        return SourceFrame(data, now_s(), name)
+        with self._settling:
+            self._taken[name] = before
+            self._unsettled.add((name, before))
+        return SourceFrame(data, now_s(), name, settle=partial(self._settle, name, before))
 
-    def _given(self, frame: SourceFrame) -> Iterator[SourceFrame]:
-        try:
-            yield frame
-        finally:
-            self._put_away(frame.name)
+    def _settle(self, name: str, identity: _Identity) -> None:
+        """Do with a file what is due once its frame is settled, in any thread."""
+        with self._settling:
+            self._unsettled.discard((name, identity))
+            if self._identity(name) == identity:  # else another file of that name has arrived
+                self._put_away(name)
 
     def _put_away(self, name: str) -> None:
         path = self._folder / name
-        if self._identity(name) != self._taken.get(name):  # another file of that name has arrived
-            return
         try:
             if self._after == "delete":
                 path.unlink()

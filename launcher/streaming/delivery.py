@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from launcher.clock import StreamClock
@@ -51,6 +52,7 @@ class SinkCounts:
 class _Outgoing:
     result: FrameResult
     read_s: float
+    settle: Callable[[], None]
 
 
 class Delivery:
@@ -88,7 +90,9 @@ class Delivery:
         self._reconnect = reconnect
         self._say = say
         self._clock = clock or StreamClock()
-        self._results: OverloadQueue[_Outgoing] = OverloadQueue(places, on_overload)
+        self._results: OverloadQueue[_Outgoing] = OverloadQueue(
+            places, on_overload, lambda dropped: dropped.settle()
+        )
         self._abandoned = threading.Event()
         self._delivered = self._refused = 0
 
@@ -118,10 +122,13 @@ class Delivery:
         """Return how many results wait."""
         return self.counts.waiting
 
-    def put(self, result: FrameResult, read_s: float) -> bool:
+    def put(
+        self, result: FrameResult, read_s: float, settle: Callable[[], None] = lambda: None
+    ) -> bool:
         """Take a result, whose frame was read at `read_s`; wait for a place if `block`.
 
-        Returns False, counting nothing, after `finish` or `abandon`.
+        `settle` is called once the sink needs the result no more. Returns False, counting nothing,
+        after `finish` or `abandon`.
         """
         if (part := self._part) is not None:
             result = replace(result, outputs=part.own(result.outputs, part.model.outputs))
@@ -131,9 +138,10 @@ class Delivery:
             wanted = self._wanted(result)
             if wanted is None:
                 self.left_out += 1
+                settle()
                 return True
             result = wanted
-        return self._results.put(_Outgoing(result, read_s))
+        return self._results.put(_Outgoing(result, read_s, settle))
 
     def finish(self) -> None:
         """Let `run` end once everything is delivered that was put."""
@@ -189,6 +197,7 @@ class Delivery:
             if lost is None:
                 if failures:
                     self._say(f"{self.description}: results are delivered again")
+                item.settle()
                 return True
             failures += 1
             self._wait_after(lost, failures)

@@ -113,8 +113,11 @@ class LiveModel:
         not an image, and for a network whose outputs have no known meaning; `TimeoutError` as
         `infer` does.
         """
-        task, picture = self._task, picture_of(image)
-        inputs, placement = task.prepare(picture[0])
+        try:
+            task, picture = self._task, picture_of(image)
+            inputs, placement = task.prepare(picture[0])
+        except BadInputError as error:  # a user's mistake, which no traceback explains
+            raise error.with_traceback(None) from None
         return prediction(task, picture, placement, self._infer(inputs, timeout_s, copy=False))
 
     def predictions(
@@ -129,7 +132,10 @@ class LiveModel:
         Raises as `predict` does; an error of the source comes after the predictions before it.
         """
         most = self._most(in_flight)
-        return iter(PredictionStream(self._task, source, self.feed.submit, most))
+        try:
+            return iter(PredictionStream(self._task, source, self.feed.submit, most))
+        except BadInputError as error:
+            raise error.with_traceback(None) from None
 
     def infer(self, frame: Frame, *, timeout_s: float | None = None) -> dict[str, Array]:
         """Return one frame's result.

@@ -11,7 +11,7 @@ import io
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from launcher.config.ends.sink import FrameResult, Predictions
 from launcher.config.ends.source import Source, SourceFrame
 from launcher.config.load import matching_files, unmatched
 from launcher.config.run import ReconnectConfig
-from launcher.errors import BadInputError, reason
+from launcher.errors import BadInputError, reason, shortened
 from launcher.inputs.fitting import ImagePlacement
 from launcher.inputs.images import SUFFIXES, pixels_of, read_pixels, upright
 from launcher.run.streamed_results import StreamedResults, Submit
@@ -266,6 +266,7 @@ class _Numbered:
     index: int
     name: str = ""
     media_s: float | None = None
+    settle: Callable[[], None] = lambda: None
 
     def picture(self) -> tuple[Array, str]:
         pixels, name = picture_of(self.given)
@@ -323,7 +324,7 @@ class Pictures:
                 raise BadInputError(
                     f"{frame.name or reader.source.description}: holds arrays, and not an image"
                 )
-            yield _Numbered(data, numbered.index, frame.name, frame.media_s)
+            yield _Numbered(data, numbered.index, frame.name, frame.media_s, frame.settle)
         reading.result()
 
     def close(self) -> None:
@@ -334,7 +335,7 @@ class Pictures:
 
 def _source_of(given: object) -> Source | None:
     """Return the source that is given or named; None if files or values are."""
-    if isinstance(given, int):
+    if isinstance(given, int) and not isinstance(given, bool):
         given = f"/dev/video{given}"
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
@@ -347,7 +348,8 @@ def _source_of(given: object) -> Source | None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise BadInputError(f"the source{where and ' ' + where}: {first['msg']}") from None
+        what = first["msg"].removeprefix("Value error, ")
+        raise BadInputError(f"the source{where and ' ' + where}: {what}") from None
     except ValueError as error:
         raise BadInputError(f"the source: {error}") from None
 
@@ -355,7 +357,11 @@ def _source_of(given: object) -> Source | None:
 def _files(text: str) -> tuple[Path, ...]:
     """Return the images of a folder, those that match a glob, or the only one, in order."""
     folder = Path(os.path.expanduser(text))
-    if folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        raise BadInputError(f"{shortened(text)!r}: is not a path: {reason(error)}") from None
+    if is_folder:
         found = tuple(
             path
             for path in sorted(folder.iterdir())
@@ -408,13 +414,24 @@ class PredictionStream:
             yield inputs
 
     def __iter__(self) -> Iterator[ImagePrediction]:
-        """Yield the predictions; a consumer that stops iterating closes the source."""
+        """Yield the predictions; a consumer that stops iterating closes the source.
+
+        The traceback of a user's mistake ends here: the functions that noticed it explain nothing.
+        """
+        try:
+            yield from self._predictions()
+        except BadInputError as error:
+            raise error.with_traceback(None) from None
+
+    def _predictions(self) -> Iterator[ImagePrediction]:
         try:
             while (outputs := self._results.next()) is not None:
                 numbered, picture, placement = self._fitted.popleft()
-                yield prediction(
+                found = prediction(
                     self._task, picture, placement, outputs, numbered.index, numbered.media_s
                 )
+                numbered.settle()
+                yield found
         finally:
             self.close()
 

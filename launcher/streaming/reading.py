@@ -54,9 +54,7 @@ class Reader:
         Frames with the numbers of those that are `settled` are read and left out.
         """
         self.source = source
-        self.frames: OverloadQueue[NumberedFrame] = OverloadQueue(
-            places, on_overload, lambda frame: self._note_lost(frame.index)
-        )
+        self.frames: OverloadQueue[NumberedFrame] = OverloadQueue(places, on_overload, self._drop)
         self._reconnect = reconnect
         self._say = say
         self._most = most
@@ -128,11 +126,15 @@ class Reader:
         self.unfit += 1
         name = frame.frame.name
         self._report(frame.index, f"{name}: {error}" if name else str(error))
-        self._note_lost(frame.index)
+        self._drop(frame)
 
     def _report(self, number: int, problem: str) -> None:
         if self.refused <= MOST_REPORTED:
             self._say(f"frame {number} is left out: {problem}")
+
+    def _drop(self, frame: NumberedFrame) -> None:
+        self._note_lost(frame.index)
+        frame.frame.settle()
 
     def _note_lost(self, number: int) -> None:
         with self._noting:
@@ -145,7 +147,9 @@ class Reader:
             number = self._next if frame.index is None else frame.index
             self._next = number + 1
             offer = self._offer_in_time if self._period_s else self._offer
-            if number not in self._settled and not offer(number, frame):
+            if number in self._settled:
+                frame.settle()
+            elif not offer(number, frame):
                 return
             if self._next == self._most:
                 return
@@ -188,6 +192,12 @@ class Reader:
             raise kind(f"{error} ({times}; see reconnect in cluster.yaml)") from error
         if failures == 1:
             self._say(f"{error}; connecting again")
+        elif not failures & (failures - 1):  # 2, 4, 8 …: the time between two doubles as well
+            came = "" if self._next > self._first else "no frame has come yet; "
+            self._say(
+                f"{error}; {came}{failures} attempts in a row failed, and the next is in "
+                f"{wait_s:g} s"
+            )
         if self._next > self._first:
             self._gaps.lost(self._clock.now_s(), self._next - 1, str(error))
         self._clock.wait(self._stopped, wait_s)

@@ -363,7 +363,12 @@ class SourceStream:
         if self._sample is not None and each.inputs is not None:
             self._sample.add(each.frame.index, each.inputs)
         self._on_result(result)
-        return all(d.put(result, each.frame.read_s) for d in self.deliveries)
+        settle = each.frame.frame.settle
+        if not self.deliveries:
+            settle()
+            return True
+        settle = _last_of(len(self.deliveries), settle)
+        return all(d.put(result, each.frame.read_s, settle) for d in self.deliveries)
 
     def _note_lost(self) -> None:
         for number in FrameSequence(self.reader.take_lost()):
@@ -381,6 +386,12 @@ class SourceStream:
             predictions=predictions,
             image=each.image,
         )
+
+
+def _last_of(calls: int, then: Callable[[], None]) -> Callable[[], None]:
+    """Return a function whose last of so many calls, in any threads, calls `then`."""
+    left = iter(range(calls - 1, -1, -1))  # a built-in iterator's step is one step for all threads
+    return lambda: None if next(left) else then()
 
 
 def _caused(sentence: str, error: BaseException) -> RunFailedError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from launcher.config.ends.source import Source, SourceFrame
 from launcher.config.load import Cluster, load_cluster
 from launcher.errors import RunFailedError
 from launcher.run.feed import Feed
@@ -208,3 +211,37 @@ def test_a_stream_can_be_closed_while_no_release_serves(begin: Begin) -> None:
     assert streaming.results == [[(0, 0)]]
     assert source.closed.is_set()
     assert streaming.sinks[0].closed
+
+
+class FileSource(ScriptedSource):
+    """Settles frames as a folder does, and continues after another source."""
+
+    def __init__(self, frames: int) -> None:
+        super().__init__(["frame"] * frames)
+        self.settled: list[int] = []
+        self.resumed: list[Source] = []
+
+    def frames(self) -> Iterator[SourceFrame]:
+        for number, frame in enumerate(super().frames()):
+            yield replace(frame, settle=partial(self.settled.append, number))
+
+    def resume(self, former: Source) -> None:
+        self.resumed.append(former)
+
+
+def test_a_source_learns_which_frames_have_results_and_its_successor_continues(
+    begin: Begin,
+) -> None:
+    former, source = FileSource(2), FileSource(1)
+    streaming = begin(former, source)
+    release, second = Release(10, answers=False), Release(100)
+    streaming.stream.route(release.streamed())
+    for _ in range(2):
+        assert release.asked.acquire(timeout=WAIT_S)
+    assert former.settled == []
+    streaming.stream.route(None)
+    release.fail()
+    streaming.stream.route(second.streamed())
+    streaming.stream.ended.result(WAIT_S)
+    assert (former.settled, source.settled) == ([], [0])
+    assert (former.resumed, source.resumed) == ([], [former])

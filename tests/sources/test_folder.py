@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from launcher.config.ends.source import FrameRefusedError, Source, SourceFrame, SourceLostError
+from launcher.config.ends.source import (
+    FrameRefusedError,
+    ResumableSource,
+    Source,
+    SourceFrame,
+    SourceLostError,
+)
 from launcher.errors import BadInputError
 from launcher.sources.folder import FolderConfig
 
@@ -165,13 +171,36 @@ def test_a_pipe_or_link_to_nowhere_does_not_hang(folder: Path) -> None:
     assert next(source.frames()).name == "a.png"
 
 
-def test_files_can_be_deleted_when_they_were_taken(folder: Path) -> None:
+def test_files_can_be_deleted_when_they_are_settled(folder: Path) -> None:
     with watching(folder, after="delete") as frames:
-        next(frames)
-        assert (folder / "a.png").exists(), "it was not handed over yet"
-        next(frames)
-        assert sorted(os.listdir(folder)) == ["b.png", "c.png"]
+        first, second = next(frames), next(frames)
+        assert len(os.listdir(folder)) == 3, "no result has been delivered yet"
+        second.settle()
+        assert sorted(os.listdir(folder)) == ["a.png", "c.png"]
+        first.settle()
     assert os.listdir(folder) == ["c.png"]
+    with watching(folder, after="delete") as frames:
+        assert next(frames).name == "c.png"
+
+
+def test_a_source_that_continues_after_another_takes_what_that_did_not_settle(
+    folder: Path,
+) -> None:
+    former = opened(folder, existing=False)
+    for name in ("d.png", "e.png"):
+        put(folder / name)
+    frames = former.frames()
+    next(frames).settle()
+    assert next(frames).name == "e.png"
+    former.close()
+    put(folder / "f.png")
+    source = opened(folder, existing=False)
+    assert isinstance(source, ResumableSource)
+    source.resume(former)
+    frames = source.frames()
+    assert [next(frames).name for _ in range(2)] == ["e.png", "f.png"]
+    source.close()
+    assert not list(frames)
 
 
 def test_files_can_be_moved_and_none_is_lost_because_of_its_name(folder: Path) -> None:
@@ -179,10 +208,12 @@ def test_files_can_be_moved_and_none_is_lost_because_of_its_name(folder: Path) -
     done.mkdir()
     with watching(folder, after="move", move_to=str(done)) as frames:
         for _ in range(3):
-            next(frames)
+            next(frames).settle()
         for name in ("a.png", "d.png", "a.png"):
             put(folder / name, 2)
-            assert next(frames).name == name
+            frame = next(frames)
+            assert frame.name == name
+            frame.settle()
     assert sorted(os.listdir(done)) == ["a-1.png", "a-2.png", "a.png", "b.png", "c.png", "d.png"]
     assert os.listdir(folder) == []
 
@@ -194,11 +225,16 @@ def test_a_file_that_replaces_the_one_that_was_taken_is_a_frame_too(
     (folder.parent / "done").mkdir()
     keys = {"after": after, "move_to": str(folder.parent / "done") if after == "move" else None}
     with watching(folder, existing=False, **keys) as frames:
+        before: SourceFrame | None = None
         for number in (1, 2, 3):
             put(folder / "new.png", number)
-            data = next(frames).data
-            assert isinstance(data, np.ndarray)
-            assert data[0, 0, 0] == number
+            frame = next(frames)
+            assert isinstance(frame.data, np.ndarray)
+            assert frame.data[0, 0, 0] == number
+            if before is not None:
+                before.settle()
+            assert (folder / "new.png").exists(), "the file of the former frame has gone already"
+            before = frame
 
 
 def test_a_folder_that_is_gone_is_lost_and_continues_when_it_is_back(folder: Path) -> None:

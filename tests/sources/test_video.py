@@ -517,6 +517,12 @@ def test_a_device_that_is_not_there_may_come_later() -> None:
         frames_of("/dev/video97")
 
 
+def test_a_host_that_is_unknown_is_named_without_the_password() -> None:
+    with pytest.raises(SourceLostError, match=r"the host 'camera\.invalid' is unknown") as lost:
+        frames_of("rtsp://me:secret@camera.invalid/a")
+    assert "secret" not in str(lost.value)
+
+
 def test_an_unknown_scheme_is_the_users_mistake() -> None:
     with pytest.raises(BadInputError, match="gopher2://camera/a: Protocol not found"):
         frames_of("gopher2://me:secret@camera/a")

@@ -92,7 +92,7 @@ def test_a_picture_of_pillow_is_turned_upright_as_its_file_is(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("missing.png", "missing.png"),
+        ("missing.png", "there is no file 'missing.png'; check the path"),
         ("clip.mp4", "is not one image; predictions"),
         ("rtsp://camera/1", "is not one image; predictions"),
         (".", "is a folder; predictions"),
@@ -189,11 +189,14 @@ def test_arrays_of_a_source_are_not_images() -> None:
         ({"kind": "video"}, "the source url: Field required"),
         ({"kind": "folder", "path": "/nowhere"}, "there is no folder"),
         ("/nowhere/clip.mp4", "/nowhere/clip.mp4"),
+        ("x" * 5000, "is not a path"),
+        (True, "images come from a folder, .* not bool"),
+        (["/nowhere/a.png"], "there is no file '/nowhere/a.png'"),
     ],
 )
 def test_an_origin_that_gives_no_images_is_a_sentence(given: object, sentence: str) -> None:
     with pytest.raises(BadInputError, match=sentence):
-        list(Pictures(given))
+        all_of(given)
 
 
 def test_a_folder_without_images_is_a_sentence(tmp_path: Path) -> None:
@@ -249,6 +252,14 @@ def test_an_image_that_cannot_be_read_comes_after_those_before_it(tmp_path: Path
         ):
             found.append(each)  # noqa: PERF402 - until it raises
     assert len(found) == 1
+
+
+def test_the_traceback_of_a_wrong_path_is_that_of_the_program(tmp_path: Path) -> None:
+    task, computed = detector(tmp_path)
+    with pytest.raises(BadInputError) as wrong:
+        list(PredictionStream(task, ["/nowhere/a.png"], computed, 4))
+    assert [frame.name for frame in wrong.traceback][-1] == "__iter__"
+    assert wrong.value.__suppress_context__
 
 
 def test_a_program_that_takes_no_more_closes_the_camera(tmp_path: Path) -> None:

@@ -49,12 +49,24 @@ def test_waits_are_doubled_up_to_a_bound_and_begin_again_after_a_frame() -> None
     gaps = reading.gaps
     assert (gaps.number, gaps.total_s, gaps.longest_s) == (2, 10.0, 9.5)
     assert [(gap.after_frame, gap.seconds) for gap in gaps.last] == [(0, 9.5), (1, 0.5)]
+    again = "attempts in a row failed, and the next is in"
     assert said == [
         "the test's source: unplugged; connecting again",
+        f"the test's source: unplugged; 2 {again} 1 s",
+        f"the test's source: unplugged; 4 {again} 3 s",
         "the test's source: frames arrive again, after 9.5 s",
         "the test's source: unplugged; connecting again",
         "the test's source: frames arrive again, after 0.5 s",
     ]
+
+
+def test_a_source_that_never_came_is_reported_again_and_ever_more_rarely() -> None:
+    said: list[str] = []
+    reading = reader(ScriptedSource(["lost"] * 100), say=said.append)
+    reading.run()
+    assert [sentence.split("; ")[0] for sentence in said] == ["the test's source: unplugged"] * 7
+    assert [sentence.split("; ")[1] for sentence in said[1:]] == ["no frame has come yet"] * 6
+    assert said[-1].endswith("64 attempts in a row failed, and the next is in 30 s")
 
 
 @given(st.lists(st.sampled_from(["frame", "lost"]), max_size=40))

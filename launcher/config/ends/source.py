@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from launcher.config.kinds import file_names
 from launcher.config.strict import StrictModel
@@ -52,6 +52,10 @@ class SourceFrame:
     load: Callable[[], Array | Mapping[str, Array]] | None = None
     """Reads the data, which are empty then, in another thread, once the frame cannot be dropped any
     more. Raises `BadInputError` for a file that is broken."""
+    settle: Callable[[], None] = lambda: None
+    """Called once, in any thread, when every sink has the frame's result, or when the frame is left
+    out. It is not called for a frame that was read when the stream failed. Raises `BadInputError`
+    if the source cannot do what is due then."""
 
 
 class Source(Protocol):
@@ -82,6 +86,21 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Make `frames`, in whatever thread it runs, end within a second; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class ResumableSource(Protocol):
+    """A source that knows which of its frames are settled, so that another can continue after it.
+
+    A source may have this method.
+    """
+
+    def resume(self, former: Source) -> None:
+        """Continue after a closed source of the same keys, with the frames that it did not settle.
+
+        It is called before `frames`.
+        """
         ...
 
 
