@@ -20,11 +20,15 @@ class AnsweringOptions:
 
     http: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Address for HTTP; usually 127.0.0.1:8000"),
+        typer.Option(
+            metavar="HOST:PORT|off", help="Address for HTTP, or off; usually 127.0.0.1:8000"
+        ),
     ] = None
     grpc: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Address for gRPC; usually 127.0.0.1:8001"),
+        typer.Option(
+            metavar="HOST:PORT|off", help="Address for gRPC, or off; usually 127.0.0.1:8001"
+        ),
     ] = None
     token: Annotated[
         str | None,

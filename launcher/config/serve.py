@@ -15,12 +15,17 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})
 USUAL_HTTP, USUAL_GRPC = "127.0.0.1:8000", "127.0.0.1:8001"
 """Where requests are answered if no address is given."""
 
+OFF = "off"
+"""In place of an address: this protocol is not served."""
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return the host and port of `HOST:PORT`; port 0 is any that is free. Raises `ValueError`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match[2]) > 65535:
-        raise ValueError(f"{text!r} is not an address; write HOST:PORT, such as {USUAL_HTTP}")
+        raise ValueError(
+            f"{text!r} is not an address; write HOST:PORT, such as {USUAL_HTTP}, or off"
+        )
     return match[1].strip("[]"), int(match[2])
 
 
@@ -28,10 +33,12 @@ class ServeConfig(StrictModel):
     """Addresses, access and limits; `launch serve` has options of the same names."""
 
     http: Annotated[
-        str | None, Field(description=f"HOST:PORT for HTTP; {USUAL_HTTP} if grpc is not given")
+        str | None,
+        Field(description=f"HOST:PORT for HTTP, or off; {USUAL_HTTP} if grpc is not given"),
     ] = None
     grpc: Annotated[
-        str | None, Field(description=f"HOST:PORT for gRPC; {USUAL_GRPC} if http is not given")
+        str | None,
+        Field(description=f"HOST:PORT for gRPC, or off; {USUAL_GRPC} if http is not given"),
     ] = None
     token: Annotated[
         str | None,
@@ -80,7 +87,7 @@ class ServeConfig(StrictModel):
     @field_validator("http", "grpc")
     @classmethod
     def _check_address(cls, address: str | None) -> str | None:
-        if address is not None:
+        if address is not None and address != OFF:
             parse_address(address)
         return address
 
@@ -91,6 +98,8 @@ class ServeConfig(StrictModel):
         """
         if (self.tls_certificate is None) != (self.tls_key is None):
             return "tls_certificate and tls_key belong together; give both or none"
+        if not self.addresses:
+            return "http and grpc are both off; leave one of them out"
         for kind, (host, port) in self.addresses.items():
             if not is_loopback_host(host) and self.token is None and not self.insecure:
                 return (
@@ -103,6 +112,9 @@ class ServeConfig(StrictModel):
     def addresses(self) -> dict[str, tuple[str, int]]:
         """`http` and `grpc`, those that are served, each with host and port."""
         given = {"http": self.http, "grpc": self.grpc}
-        if not any(given.values()):
-            given = {"http": USUAL_HTTP, "grpc": USUAL_GRPC}
-        return {kind: parse_address(text) for kind, text in given.items() if text is not None}
+        if all(text in (None, OFF) for text in given.values()):
+            usual = {"http": USUAL_HTTP, "grpc": USUAL_GRPC}
+            given = {kind: given[kind] or usual[kind] for kind in given}
+        return {
+            kind: parse_address(text) for kind, text in given.items() if text not in (None, OFF)
+        }

@@ -219,6 +219,7 @@ def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Pa
     [
         (("--http", "0.0.0.0:0"), "can be reached from other machines; give a token"),
         (("--http", "nowhere"), "--http: 'nowhere' is not an address; write HOST:PORT"),
+        (("--http", "off", "--grpc", "off"), "http and grpc are both off"),
         (("--tls-key", "key.pem"), "belong together"),
         (("--token", "short"), "--token: "),
         (("--tls-key", "a.pem", "--tls-certificate", "b.pem"), "not a certificate with its key"),
