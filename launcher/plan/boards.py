@@ -23,11 +23,14 @@ from launcher.plan.machines import THIS_MACHINE, machine_of, sharing_machines
 from launcher.quantities import counted, operations
 from launcher.run.runtime import ANY_ENGINE, SubnetFiles
 from nodes.core.engines import AUTO, EngineLackingError, resolve
-from nodes.protocol.messages import GetFigures, Welcome
+from nodes.protocol.messages import BoardFigures, GetFigures, Welcome
 from partition.plan import Plan
 
 SPARE_CORES = 0.5
 """The part of a core that suffices to serve the network of a board while it computes."""
+
+DOUBTFUL = 2.0
+"""A stated speed that is this many times the measured one, or its inverse, is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,25 @@ def described(roll: Roll, threads: Mapping[str, int], stated: Mapping[str, float
             yield f"node {name} is planned by estimates: {greeted.no_figures}"
         if threads.get(name, 1) > 1:
             yield f"node {name} computes with {threads[name]} threads"
+
+
+def doubtful(
+    stated: Mapping[str, float], figures: Mapping[str, BoardFigures], used: Collection[str]
+) -> list[str]:
+    """Return a sentence for each speed in cluster.yaml that is far from what the board measured.
+
+    `stated` has the speeds in multiply-accumulates per second, and `used` the nodes with a phase.
+    """
+    lines = []
+    for name, speed in stated.items():
+        measured = 1 / figures[name].dense_s_per_mac if name in figures else speed
+        if not measured / DOUBTFUL <= speed <= measured * DOUBTFUL:
+            what = "" if name in used else f"node {name} is not used: "
+            lines.append(
+                f"{what}cluster.yaml says macs_per_s: {operations(speed)} of {name}, and its board "
+                f"has measured {operations(measured)}; without macs_per_s the plan follows that"
+            )
+    return lines
 
 
 def _instead(name: str, stated: Mapping[str, float]) -> str:

@@ -271,6 +271,8 @@ class Report:
     """How many results were compared with the whole model's, if not all."""
     limit: Limit | None = None
     """The node or link that limits the rate; None if nothing was computed."""
+    doubts: tuple[str, ...] = ()
+    """Sentences on values of cluster.yaml that measurements contradict."""
 
     @property
     def problem(self) -> str | None:
@@ -416,6 +418,7 @@ def make_report(
     compared: int | None = None,
     own_watts: Collection[str] = (),
     is_live: bool = False,
+    doubts: Sequence[str] = (),
 ) -> Report:
     """Make the report of a run of `plan`; it was abandoned if there is no `result`.
 
@@ -427,6 +430,7 @@ def make_report(
     the plan had to meet. `alone` says what one node alone would do. `streamed` has the counts of
     the frames, and `compared` that of the results that were compared, if not all were. `own_watts`
     are the nodes whose watts the user has stated. A source that `is_live` decides when frames come.
+    `doubts` are as in the report.
     """
     is_timed = result is not None and bool(result.received_s)
     frames, seconds = (0, 0.0) if streamed is None else (streamed.results, streamed.seconds)
@@ -497,6 +501,7 @@ def make_report(
         streamed=streamed,
         compared=compared,
         limit=limit,
+        doubts=tuple(doubts),
     )
 
 

@@ -155,6 +155,7 @@ def events_of(report: Report) -> list[str]:
         read = [f"{report.input}: {_read(streamed)}"] if counts else []
         ends = [*read, *_gaps(streamed.gaps), *map(_sink, streamed.sinks)]
     return [
+        *report.doubts,
         *ends,
         *absence_lines(report.absences),
         *recovery_lines(report.recoveries),

@@ -42,7 +42,7 @@ def figure_lines(report: Report) -> list[str]:
 
 
 def _happened(report: Report) -> list[str]:
-    happened = events_of(report)
+    happened = [*_alone(report), *events_of(report)]
     if len(happened) > _MOST_EVENTS:
         more = len(happened) - _MOST_EVENTS + 1
         happened = [*happened[: _MOST_EVENTS - 1], f"and {more} more lines, with --verbose"]
@@ -116,45 +116,52 @@ def _limit(limit: Limit) -> str:
     share = f"{limit.share:.0%}"
     match limit.kind:
         case "node":
-            return f"{limit.node} (computes {share} of the time)"
+            return f"{limit.node} (busy {share})"
         case "link":
-            return f"the link of {limit.node} (busy {share} of the time)"
+            return f"link of {limit.node} (busy {share})"
         case "source":
-            return f"the source ({limit.node} computes most: {share} of the time)"
+            return f"the source ({limit.node} is busy {share})"
         case "waiting":
-            return f"waiting for messages ({limit.node} computes most: {share} of the time)"
+            return f"messages ({limit.node} is busy {share})"
 
 
 def _advice(report: Report, limit: Limit) -> str:
-    """Return what the user can do for a higher rate."""
-    alone = compared_alone(report)
-    if alone is not None and alone.why_not:
-        return f"{alone.node} alone would make {_per_second(alone.period_s)}, but {alone.why_not}"
+    """Return what the user can do for a higher rate, in some forty characters."""
+    if _alone(report):
+        return "one node alone is faster"
     if limit.kind == "source":
         return "a faster source would get more results"
     if report.frames < _SHORT_RUN:
         return f"stream {_SHORT_RUN} frames or more"
     if limit.kind == "link":
-        wired = "" if report.wire is not None else ", or `wire: auto` with a `tolerance`,"
+        wired = "" if report.wire is not None else ", or `wire: auto`,"
         return f"a faster link{wired} would help"
     if limit.kind == "waiting":
         return _shorter_waiting(report)
     if _is_slow(report):
-        return "slower than rehearsed: `node-agent --doctor` there may say why"
+        return "slower than rehearsed: try `launch doctor`"
     if limit.is_shared:
-        return "nodes share its machine's cores: another machine would help"
+        return "nodes share its cores: add a machine"
     others = [node for node in _used(report.nodes) if node.name != limit.node]
     if others and max(node.busy_fraction for node in others) < limit.share / 2:
-        return "the others wait for it: `launch --search again` may find a better plan"
-    return "a faster board in its place, or one more, would help"
+        return "the others wait: try `launch --search again`"
+    return "a faster board, or one more, would help"
 
 
 def _shorter_waiting(report: Report) -> str:
     if report.order == "strict":
-        return "`order: pipelined` lets nodes compute at the same time"
+        return "`order: pipelined` would help"
     if len(_used(report.nodes)) > 1:
-        return "fewer nodes, or a larger `batch`, would need fewer messages"
-    return "a larger `batch` would need fewer messages"
+        return "try fewer nodes or a larger `batch`"
+    return "try a larger `batch`"
+
+
+def _alone(report: Report) -> list[str]:
+    """Return a line if one node alone would be faster, which says why it does not work alone."""
+    alone = compared_alone(report)
+    if alone is None or not alone.why_not:
+        return []
+    return [f"{alone.node} alone would make {_per_second(alone.period_s)}, but {alone.why_not}"]
 
 
 def _is_slow(report: Report) -> bool:

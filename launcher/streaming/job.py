@@ -65,6 +65,7 @@ from launcher.streaming.preparing import (
     PreparedRun,
     check_engines,
     counting,
+    doubts,
     in_sentences,
     planned,
     prepared,
@@ -193,6 +194,7 @@ def _launch(
             compared=None if results.sample is None else len(results.compared),
             own_watts=with_own_watts(cluster),
             is_live=ends.source.is_live,
+            doubts=doubts(job, plan),
         )
         if request.report is not None:
             record = replace(
@@ -303,10 +305,12 @@ def _run(
     ending = ENDING if has_source or config.sinks else ()
     with suppress(_GivenUpError), recorder, run:
         if has_source:
-            every = "not" if results.sample is None else f"one in {config.verify_every}"
+            which = (
+                "no result" if results.sample is None else f"one result in {config.verify_every}"
+            )
             shown.progress.say(
-                f"streaming {stream.reader.source.description}, {most} frames in flight; results "
-                f"compared with the whole model's: {every}"
+                f"streaming {stream.reader.source.description}, {most} frames in flight; "
+                f"{which} is compared with the whole model's"
             )
         give_back_free_memory()  # that planning needed
         with stopping_on_signals(stream.stop, ending) as stopped:

@@ -19,7 +19,7 @@ from launcher.core.roll import Absence, Question, Roll
 from launcher.errors import BadInputError, RunFailedError, UnreachableError
 from launcher.files import with_advice
 from launcher.plan.batch_size import BatchChoice, check_latency, fill_s
-from launcher.plan.boards import check_opsets, figures_wanted, with_boards
+from launcher.plan.boards import check_opsets, doubtful, figures_wanted, with_boards
 from launcher.plan.boards import described as described_boards
 from launcher.plan.devices import Facts, nodes_of
 from launcher.plan.engines import (
@@ -464,6 +464,8 @@ def planned(
         f"proved free of deadlock; {1 / plan.frame_s:.2f} frames/s predicted from "
         + _source(job, plan)
     )
+    for sentence in doubts(job, plan):
+        progress.say(sentence, "warning")
     if job.request.save is not None:
         _save(job.request.save, plan, job.planner, progress)
     return job, plan
@@ -485,6 +487,12 @@ def _source(job: CheckedRequest, plan: Plan) -> str:
     parts += [f"the macs_per_s of {', '.join(sorted(stated))}"] if stated else []
     parts += [f"estimates of {', '.join(sorted(guessed))}"] if guessed else []
     return ", and ".join(parts)
+
+
+def doubts(job: CheckedRequest, plan: Plan) -> list[str]:
+    """Return a sentence for each speed in cluster.yaml that its board's measurement contradicts."""
+    used = {phase.device for phase in plan.phases}
+    return doubtful(_stated(job), job.planner.facts.figures, used)
 
 
 def _stated(job: CheckedRequest) -> dict[str, float]:

@@ -13,7 +13,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.config.node import NodeConfig
 from launcher.core.roll import Greeted, Roll
 from launcher.errors import BadInputError
-from launcher.plan.boards import check_opsets, described, figures_wanted, with_boards
+from launcher.plan.boards import check_opsets, described, doubtful, figures_wanted, with_boards
 from launcher.plan.devices import NO_FACTS, Facts, devices_of
 from launcher.plan.planner import Planner
 from launcher.plan.settings import read_model
@@ -132,6 +132,17 @@ def test_what_boards_said_is_shown() -> None:
     assert text.endswith("measured; cluster.yaml says macs_per_s: 2 G, which is used instead")
     (text, _) = described(found.of(["c"]), {"c": 64}, {})
     assert text.startswith("node c has threads: 64 in cluster.yaml, and its board has 4 cores")
+
+
+def test_a_stated_speed_that_its_board_contradicts_is_reported() -> None:
+    figures = {"a": FIGURES, "b": FIGURES}
+    assert doubtful({"a": 6e9, "b": 1.9e10, "c": 1.0}, figures, "ab") == []
+    slow, fast = doubtful({"a": 1e6, "b": 2.1e10}, figures, "b")
+    assert slow == (
+        "node a is not used: cluster.yaml says macs_per_s: 1 M of a, and its board has measured "
+        "10 G; without macs_per_s the plan follows that"
+    )
+    assert fast.startswith("cluster.yaml says macs_per_s: 21 G of b")
 
 
 def test_a_part_that_needs_a_newer_operator_set_is_refused_before_anything_is_sent(

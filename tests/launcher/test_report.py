@@ -206,10 +206,7 @@ def test_the_first_screen_is_five_lines() -> None:
         "agrees with ONNX Runtime on the whole model: difference 1.0e-06, allowed 1e-04; accuracy "
         "75.00%"
     )
-    assert lines[4] == (
-        "bottleneck: waiting for messages (a computes most: 50% of the time); stream 50 frames or "
-        "more"
-    )
+    assert lines[4] == "bottleneck: messages (a is busy 50%); stream 50 frames or more"
     assert len(lines) == 5
     assert all(len(line) <= 110 for line in lines), "none is broken without a terminal"
     text = printed(report_text(report()))
@@ -228,21 +225,37 @@ def test_memory_is_compared_with_one_node_alone_unless_the_plan_is_that() -> Non
 @pytest.mark.parametrize(
     ("limit", "changes", "sentence"),
     [
-        (Limit("node", "a", 0.97), {}, "(computes 97% of the time); a faster board in its place"),
+        (
+            Limit("node", "a", 0.97),
+            {},
+            "bottleneck: a (busy 97%); a faster board, or one more, would help",
+        ),
         (
             Limit("node", "a", 0.97),
             {"period_measured_s": 0.2, "period_predicted_s": 0.1},
-            "slower than rehearsed: `node-agent --doctor`",
+            "slower than rehearsed: try `launch doctor`",
         ),
-        (Limit("node", "a", 0.97, True), {}, "another machine would help"),
-        (Limit("link", "b", 0.8), {}, "the link of b (busy 80% of the time); a faster link, or"),
-        (Limit("source", "a", 0.3), {}, "the source (a computes most: 30% of the time)"),
-        (Limit("waiting", "a", 0.3), {}, "a larger `batch`, would need fewer messages"),
-        (Limit("waiting", "a", 0.3), {"order": "strict"}, "`order: pipelined` lets"),
+        (Limit("node", "a", 0.97, True), {}, "nodes share its cores: add a machine"),
+        (
+            Limit("link", "b", 0.8),
+            {},
+            "link of b (busy 80%); a faster link, or `wire: auto`, would help",
+        ),
+        (
+            Limit("source", "a", 0.3),
+            {},
+            "the source (a is busy 30%); a faster source would get more",
+        ),
+        (
+            Limit("waiting", "a", 0.3),
+            {},
+            "messages (a is busy 30%); try fewer nodes or a larger `batch`",
+        ),
+        (Limit("waiting", "a", 0.3), {"order": "strict"}, "`order: pipelined` would help"),
         (
             Limit("node", "a", 0.97),
             {"alone": AloneReport("a", 0.1, 10**8, "`pins` place layers elsewhere")},
-            "a alone would make 10 frames/s, but `pins` place layers elsewhere",
+            "a (busy 97%); one node alone is faster",
         ),
     ],
 )
@@ -252,6 +265,13 @@ def test_the_bottleneck_comes_with_what_would_help(
     usual = replace(metered(), frames=1000, period_measured_s=0.1, period_predicted_s=0.1)
     (line,) = limit_lines(replace(usual, **{"limit": limit, **changes}))
     assert sentence in line
+    assert len(line) + 2 * len("pi-kitchen") <= 100, "a terminal of 100 columns does not wrap it"
+
+
+def test_a_further_line_says_why_the_faster_node_does_not_work_alone() -> None:
+    alone = AloneReport("a", 0.1, 10**8, "`pins` place layers elsewhere")
+    said = "a alone would make 10 frames/s, but `pins` place layers elsewhere"
+    assert said in summary_lines(replace(metered(), alone=alone))
 
 
 def test_a_limit_is_what_is_busy_or_else_the_source_or_the_waiting() -> None:
