@@ -125,7 +125,7 @@ def _compare(found: ImagePrediction, theirs: dict[str, np.ndarray], counts: Coun
         if "points" in theirs:
             apart = np.abs(found.points[index] - theirs["points"][number])[:, :2].max()
             counts.point = max(counts.point, float(apart))
-        if masks is not None:
+        if masks is not None and found.objects[index].mask is not None:  # those are bounded
             one, other = masks[index], theirs["masks"][number]
             union = (one | other).sum()
             if union:

@@ -101,6 +101,9 @@ class ObjectDecoder:
         for index, (box, score, number) in enumerate(
             zip(boxes.tolist(), found.scores.tolist(), found.classes.tolist(), strict=True)
         ):
+            mask = masks[index] if masks else None
+            if mask is not None and not mask.pixels.any():  # not an object, as with ultralytics
+                continue
             objects.append(
                 FoundObject(
                     number,
@@ -109,7 +112,7 @@ class ObjectDecoder:
                     tuple(box),
                     points[index] if points else (),
                     tuple((x, y) for x, y in corners[index].tolist()),
-                    masks[index] if masks else None,
+                    mask,
                 )
             )
         return FoundObjects(self.kind, placement.width, placement.height, tuple(objects))

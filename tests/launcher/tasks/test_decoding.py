@@ -257,6 +257,14 @@ def test_a_mask_is_what_its_prototypes_say_between_cells_and_within_its_box(mode
                 assert found.mask.pixels[row, column] == (value > 0)
 
 
+def test_an_object_whose_mask_has_no_pixel_is_left_out() -> None:
+    of = scene([[0, 0, 20, 20], [30, 30, 50, 50]], classes=[1, 2], extras=np.array([[1], [-1]]))
+    head, outputs = yolov8(of)
+    task = decoder(head, "segment", prototypes="p")
+    found = task.decode({**outputs, "p": np.ones((1, 1, 16, 24), np.float32)}, AS_IT_IS).objects
+    assert [one.number for one in found] == [1]
+
+
 def test_the_masks_of_an_image_are_bounded_together() -> None:
     huge = ImagePlacement(6000, 6000, SIZE[0] / 6000, SIZE[1] / 6000)
     boxes = [[0, 0, *SIZE], [0, 0, *SIZE], [10, 10, 20, 20]]
