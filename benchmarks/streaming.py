@@ -13,16 +13,23 @@ all channels before it fill.
     python -m benchmarks.streaming --minutes 30 --rate 30
     python -m benchmarks.streaming --minutes 3 --broker      # mosquitto is stopped for 30 s
     python -m benchmarks.streaming --minutes 3 --cut-source  # ffmpeg is killed for 10 s
+    python -m benchmarks.streaming --cameras 4 --rate 5      # in one service, `launch up`
 
 With `--broker` results also go to mosquitto, in front of which at most 200 results wait. Each frame
 must be either seen by mosquitto_sub or counted as dropped. With `--cut-source` the results must go
 on when ffmpeg is back, and the gap must be counted.
+
+With `--cameras` a service streams as many, each with its own model and a sink of JSON lines. Each
+frame that was read must have its line there, or be counted as dropped, as `on_overload` says.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -32,9 +39,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -47,6 +55,7 @@ from benchmarks.networks import convolutions
 from benchmarks.processes import agents_of, command_of, rss_bytes
 from benchmarks.programs import LAUNCH, free_port
 from benchmarks.report import Figure, arguments, report, show
+from benchmarks.service.server import Up
 from launcher.threads import Repeated
 
 SIDE, FILTERS, LAYERS = 64, 16, 4
@@ -74,7 +83,10 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=30, help="frames per second (default: 30)")
     parser.add_argument("--broker", action="store_true", help="stop mosquitto half-way")
     parser.add_argument("--cut-source", action="store_true", help="kill ffmpeg half-way")
+    parser.add_argument("--cameras", type=int, default=0, help="number of cameras of a service")
     options = parser.parse_args()
+    if options.cameras:
+        return show(of_service(options), as_json=options.json)
     if options.broker and shutil.which("mosquitto") is None:
         parser.error("--broker needs mosquitto and mosquitto_sub; install Debian's packages")
     with tempfile.TemporaryDirectory(prefix="csdf-streaming-") as name, ExitStack() as stack:
@@ -168,14 +180,14 @@ class Away(Daemon):
             os.kill(pid, number)
 
 
-def camera(folder: Path, port: int, rate: int) -> Away:
+def camera(folder: Path, port: int, rate: int, name: str = "camera") -> Away:
     """ffmpeg, which serves one reader after the other until it is ended."""
     command = [
         imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-loglevel", "error", "-nostdin",
         "-re", "-f", "lavfi", "-i", f"testsrc2=size=160x120:rate={rate}",
         "-c:v", "mpeg2video", "-g", "10", "-f", "mpegts", f"tcp://127.0.0.1:{port}?listen",
     ]  # fmt: skip
-    return Away("camera", command, folder)
+    return Away(name, command, folder)
 
 
 class Broker:
@@ -267,14 +279,19 @@ def streamed(
 
 
 def disturb(
-    seconds: float, launcher: int, camera: Away, broker: Broker | None, cut_source: bool
+    seconds: float,
+    launcher: int,
+    camera: Away | None = None,
+    broker: Broker | None = None,
+    cut_source: bool = False,
 ) -> None:
+    """Fill all channels during the warm-up; half-way, end what is to be ended."""
     time.sleep(WARM_UP / 2 * seconds)
     fill_channels(launcher)
     time.sleep((1 - WARM_UP) / 2 * seconds)
     if broker is not None:
         broker.daemon.off(BROKER_OFF_S, signal.SIGTERM)
-    if cut_source:
+    if cut_source and camera is not None:
         camera.off(SOURCE_OFF_S, signal.SIGKILL)
 
 
@@ -301,10 +318,12 @@ def look(launcher: int, folder: Path, seen: Seen) -> None:
 def processes(launcher: int) -> Iterator[tuple[str, int]]:
     """The launcher and the agents that it started, by their nodes' names."""
     yield "launcher", launcher
-    for pid in agents_of(launcher):
-        words = command_of(pid)
+    seen = Counter[str]()
+    for pid, words in ((pid, command_of(pid)) for pid in sorted(agents_of(launcher))):
         if "--name" in words:
-            yield words[words.index("--name") + 1], pid
+            name = words[words.index("--name") + 1]
+            seen[name] += 1
+            yield name if seen[name] == 1 else f"{name} ({seen[name]})", pid
 
 
 def size_of(folder: Path) -> int:
@@ -315,6 +334,77 @@ def size_of(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 total += os.stat(os.path.join(place, name)).st_size
     return total
+
+
+def of_service(options: argparse.Namespace) -> dict[str, Any]:
+    """Stream several cameras in one service, and return the report."""
+    seconds, cameras = 60 * options.minutes, [f"camera{n}" for n in range(options.cameras)]
+    with tempfile.TemporaryDirectory(prefix="csdf-streaming-") as name, ExitStack() as stack:
+        folder = Path(name)
+        ports = {one: free_port() for one in cameras}
+        for one, port in ports.items():
+            stack.callback(camera(folder, port, options.rate, one).end)
+        service = Up(folder, write_service(folder, ports))
+        stack.callback(lambda: None if service.process.poll() is not None else service.kill())
+        for one in cameras:
+            wait_until(lambda one=one: one in streaming(service), END_S, service.complaints)
+        seen, began_s = Seen(), time.monotonic()
+        with Repeated(
+            lambda: look(service.process.pid, folder, seen), lambda: READ_EVERY_S, "reading memory"
+        ):
+            disturb(seconds, service.process.pid)
+            time.sleep(max(0.0, began_s + seconds - time.monotonic()))
+        if service.end():
+            raise SystemExit(f"the service did not end well: {service.complaints()}")
+        log = service.complaints()
+        ends = re.findall(
+            r"(camera\d+): its stream has ended: (\d+) frames read, (\d+) dropped, (\d+) results",
+            log,
+        )
+        figures = [*memory_figures(seen, options.minutes)]
+        for one, *counts in sorted(ends):
+            figures += camera_figures(folder, one, tuple(map(int, counts)), options.rate * seconds)
+        failures = sum("its stream failed" in line for line in log.splitlines())
+        figures.append(Figure("streams that ended well", len(ends), at_least=len(cameras)))
+        figures.append(Figure("failures of a stream", failures, at_most=0))
+    return report(
+        "streaming",
+        f"{len(cameras)} cameras in one service: {options.minutes:g} minutes",
+        figures,
+        settings={"minutes": options.minutes, "rate": options.rate, "cameras": len(cameras)},
+        notes=[
+            "ffmpeg serves each picture on the loopback interface, and launch up streams it "
+            "through a small network on two local agents to JSON lines. Memory is resident memory: "
+            "the medians of the first and the last tenth of the readings after the warm-up."
+        ],
+        data={"memory": thinned(seen.memory)},
+    )
+
+
+def write_service(folder: Path, ports: Mapping[str, int]) -> Path:
+    """Write the network and the cluster's file of several cameras, on these ports."""
+    path = folder / "cluster.yaml"
+    convolutions(folder / "means.onnx", LAYERS, FILTERS, SIDE)
+    cluster = {
+        "model": [{"path": "means.onnx", "name": name} for name in ports],
+        "task": "none",
+        "strategy": "sequential-count",
+        "nodes": [{"name": name} for name in NODES[:2]],
+        "inputs": {name: {"source": f"tcp://127.0.0.1:{port}"} for name, port in ports.items()},
+        "reconnect": {"first_s": 0.2, "most_s": 1.0},
+        "sinks": [
+            {"kind": "json-lines", "path": f"{name}.jsonl", "network": name} for name in ports
+        ],
+        "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"},
+    }
+    path.write_text(json.dumps(cluster), "utf-8")
+    return path
+
+
+def streaming(service: Up) -> dict[str, int]:
+    """Return the results so far of each camera that streams."""
+    _, status = service.command("status")
+    return {each["model"]: each["results"] for each in status.get("streams", ()) if each["results"]}
 
 
 # ---------------------------------------------------------------- figures
@@ -354,6 +444,27 @@ def frame_figures(seen: Seen) -> list[Figure]:
         Figure("frames that are not accounted for", abs(unaccounted), at_most=0),
         *(Figure(f"{what}: most on disk", round(most / 1e6, 3), "MB", at_most=bound / 1e6)
           for what, most, bound in disk),
+    ]  # fmt: skip
+
+
+def camera_figures(
+    folder: Path, name: str, counts: tuple[int, ...], expected: float
+) -> list[Figure]:
+    """Whether each frame of a camera has a line, or is counted as dropped."""
+    read, dropped, results = counts
+    lines = (folder / f"{name}.jsonl").read_text("utf-8").splitlines()
+    indices = [json.loads(line)["index"] for line in lines]
+    lost = read - dropped - len(indices)
+    return [
+        Figure(
+            f"{name}: frames read", read, at_least=math.floor(0.98 * expected),
+            note=f"{dropped} dropped, {results} results",
+        ),
+        Figure(f"{name}: frames neither delivered nor dropped", abs(lost), at_most=0),
+        Figure(
+            f"{name}: lines twice or out of order",
+            sum(after <= before for before, after in pairwise(indices)), at_most=0,
+        ),
     ]  # fmt: skip
 
 
