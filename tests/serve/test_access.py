@@ -29,3 +29,24 @@ def test_the_file_may_leave_the_token_to_an_option_or_the_environment() -> None:
     text = "model: a.onnx\nnodes: [{name: a}]\nserve: {http: '0.0.0.0:8000'}\n"
     section = validated(parse_source(text, "cluster.yaml")).serve
     assert section.addresses == {"http": ("0.0.0.0", 8000)}
+
+
+@pytest.mark.parametrize(
+    ("given", "served"),
+    [
+        ({}, {"http": 8000, "grpc": 8001}),
+        ({"grpc": "off"}, {"http": 8000}),
+        ({"http": "off"}, {"grpc": 8001}),
+        ({"http": "127.0.0.1:9000", "grpc": "off"}, {"http": 9000}),
+        ({"grpc": "127.0.0.1:9001"}, {"grpc": 9001}),
+    ],
+)
+def test_a_protocol_that_is_off_is_not_served(
+    given: dict[str, str], served: dict[str, int]
+) -> None:
+    addresses = ServeConfig(**given).addresses
+    assert {kind: port for kind, (_, port) in addresses.items()} == served
+
+
+def test_a_server_without_a_protocol_is_refused() -> None:
+    assert "both off" in str(ServeConfig(http="off", grpc="off").what_is_unsafe())
