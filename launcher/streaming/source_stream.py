@@ -389,7 +389,7 @@ class SourceStream:
 
 
 def _last_of(calls: int, then: Callable[[], None]) -> Callable[[], None]:
-    """Return a function whose last of so many calls, in any threads, calls `then`."""
+    """Return a function that calls `then` the last time it is called, from any threads."""
     left = iter(range(calls - 1, -1, -1))  # a built-in iterator's step is one step for all threads
     return lambda: None if next(left) else then()
 
