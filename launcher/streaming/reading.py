@@ -193,7 +193,7 @@ class Reader:
         if failures == 1:
             self._say(f"{error}; connecting again")
         elif not failures & (failures - 1):  # 2, 4, 8 …: the time between two doubles as well
-            came = "" if self._next > self._first else "no frame has come yet; "
+            came = "" if self._next > self._first else "no frame has arrived yet; "
             self._say(
                 f"{error}; {came}{failures} attempts in a row failed, and the next is in "
                 f"{wait_s:g} s"

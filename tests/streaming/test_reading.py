@@ -65,7 +65,7 @@ def test_a_source_that_never_came_is_reported_again_and_ever_more_rarely() -> No
     reading = reader(ScriptedSource(["lost"] * 100), say=said.append)
     reading.run()
     assert [sentence.split("; ")[0] for sentence in said] == ["the test's source: unplugged"] * 7
-    assert [sentence.split("; ")[1] for sentence in said[1:]] == ["no frame has come yet"] * 6
+    assert [sentence.split("; ")[1] for sentence in said[1:]] == ["no frame has arrived yet"] * 6
     assert said[-1].endswith("64 attempts in a row failed, and the next is in 30 s")
 
 
