@@ -7,12 +7,15 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from urllib.error import HTTPError
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.launcher.models import write_branches
@@ -23,8 +26,9 @@ from tests.view.browser import CHROMIUM, browser
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
 pytest.importorskip("cv2", reason="needs the extra stream")
-from launcher.serve.errors import RequestError
+from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.over_http.form import route
+from launcher.serve.over_http.multipart import only_file
 from launcher.serve.over_http.openapi import document
 from launcher.serve.over_http.own_routes import OWN_ROUTES
 from launcher.serve.over_http.predicting import MOST_BYTES, Wanted, wanted_form
@@ -160,12 +164,17 @@ def test_json_with_the_picture_is_what_the_page_shows(serving: Serving) -> None:
         (*form(), 400, "the form has 0 files"),
         (*form((AS_FILE, PICTURE), (AS_FILE, PICTURE)), 400, "the form has 2 files"),
         (*form((AS_FILE, PICTURE[:60])), 400, "the image cannot be read: "),
-        (PICTURE, {"Content-Type": "multipart/form-data"}, 400, "the body cannot be read: "),
-        (PICTURE, form()[1], 400, "the body cannot be read: "),
-        (form((AS_FILE, PICTURE))[0][:80], form()[1], 400, "the "),
+        (
+            PICTURE,
+            {"Content-Type": "multipart/form-data"},
+            400,
+            "no boundary of 1 to 70 characters",
+        ),
+        (PICTURE, form()[1], 400, "the form does not begin with the boundary"),
+        (form((AS_FILE, PICTURE))[0][:80], form()[1], 400, "the form is cut off"),
         (bytes(MOST_BYTES + 1), {}, 413, "the limit for a picture"),
         (PICTURE, {"Content-Encoding": "br"}, 415, "gzip"),
-        (PICTURE, {**form()[1], "Content-Encoding": "gzip"}, 415, "not compressed"),
+        (PICTURE, {**form()[1], "Content-Encoding": "gzip"}, 400, "not compressed"),
         (PICTURE, {"Origin": "http://elsewhere.example"}, 403, "cors_origins"),
     ],
 )
@@ -174,6 +183,95 @@ def test_what_is_no_picture_is_refused_with_a_sentence(
 ) -> None:
     found, _, content = ask(serving, "/v1/predict/detector", body, headers)
     assert (found, sentence in json.loads(content)["error"]) == (status, True), content
+
+
+def read(body: bytes, headers: Mapping[str, str]) -> tuple[str, bytes]:
+    return only_file(body, headers["Content-Type"])
+
+
+def as_field(text: str) -> tuple[str, bytes]:
+    return f'Content-Disposition: form-data; name="{text}"', b"of the gate"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"\n" * (4 << 20), "the form does not begin with the boundary"),
+        (b"\r\n" * (2 << 20) + form()[0], "the form does not begin with the boundary"),
+        (form((AS_FILE, PICTURE))[0][:-20], "the form is cut off"),
+        (b"--limitless\r\n\r\n", "a boundary of the form is not followed by the end of its line"),
+        (form(("Content-Disposition", b""))[0], "a header of part 1 of the form has no name and"),
+        (form((": x", b""))[0], "a header of part 1 of the form has no name and colon"),
+        (form(("X: " + "x" * 8191, b""))[0], "no end of its headers within 4096 bytes"),
+        (form((AS_FILE.replace("gate", "ga\0te"), b""))[0], "holds control characters"),
+        (form((AS_FILE.replace("gate", "ga\nte"), b""))[0], "holds control characters"),
+        (
+            form(("Content-Disposition: x; filename*=utf-8''ga%0Ate", b""))[0],
+            "holds control characters",
+        ),
+        (form((AS_FILE, b""))[0].replace(b"gate", b"\xff"), "is not UTF-8"),
+        (form(("Content-Disposition: x; filename*=utf-7''%2B2AA-", b""))[0], "cannot be decoded"),
+        (form(("Content-Disposition: x; filename*=utf%00''x", b""))[0], "cannot be decoded"),
+        (form(*[as_field("note")] * 16, (AS_FILE, PICTURE))[0], "may have at most 16 parts"),
+    ],
+)
+def test_a_malformed_form_is_refused_with_a_sentence(body: bytes, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence) as refused:
+        read(body, form()[1])
+    assert refused.value.refusal is Refusal.INVALID
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(AS_FILE, PICTURE)],
+        [as_field("_charset_"), (AS_FILE, PICTURE)],
+        [("", b"without headers"), ("X: y", b""), (AS_FILE, PICTURE)],
+        [*[as_field("note")] * 15, (AS_FILE, PICTURE)],
+    ],
+)
+def test_the_file_of_a_form_is_found_among_its_fields(parts: list[tuple[str, bytes]]) -> None:
+    body, headers = form(*parts)
+    assert read(body, headers) == ("gate.png", PICTURE)
+    assert read(b"\r\n" + body + b"epilogue", headers) == ("gate.png", PICTURE)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ('content-disposition: form-data; filename="gate 3\u202fPM.png"', "gate 3\u202fPM.png"),
+        (AS_FILE.replace("filename=", "filename*=utf-8''%C3%A9.png; x="), "é.png"),
+        ('Content-Disposition: form-data; name="image"; filename=""', ""),
+        ("Content-Type: image/png", ""),
+    ],
+)
+def test_the_name_of_a_file_is_decoded(head: str, name: str) -> None:
+    for content in (PICTURE, b""):
+        assert read(*form((head, content))) == (name, content)
+
+
+FRAGMENTS = [
+    *(b"--limit", b"\r\n", b"--", b"\n", b":", b"\xff", b"x", b'"', b"%ff"),
+    *(
+        b"Content-Disposition: form-data",
+        b"; filename=",
+        b"; filename*=",
+        b"; filename*0*=",
+        b"idna''",
+    ),
+]
+
+
+@given(
+    st.lists(
+        st.sampled_from(FRAGMENTS),
+        max_size=24,
+    )
+)
+def test_any_bytes_are_a_form_or_refused(pieces: list[bytes]) -> None:
+    for body in (b"".join(pieces), b"--limit\r\n" + b"".join(pieces) + b"\r\n--limit--"):
+        with suppress(RequestError):
+            read(body, form()[1])
 
 
 @slow

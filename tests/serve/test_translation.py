@@ -303,6 +303,33 @@ def test_an_extension_that_is_not_offered_is_named(path: str, sentence: str) -> 
     assert raised.value.refusal is Refusal.NOT_OFFERED
 
 
+@pytest.mark.parametrize("field", ["id", "name", "datatype"])
+def test_text_that_is_not_unicode_is_refused(field: str) -> None:
+    one = {"name": "x", "datatype": "FP32", "shape": [1], "data": [0.5]}
+    body = {"id": "a", "inputs": [one]}
+    (body if field == "id" else one)[field] = "\ud800"
+    with pytest.raises(RequestError, match=f"{field}: the text cannot be encoded as UTF-8"):
+        http_form.read_infer(
+            json.dumps(body).encode(), None, model_of({"x": np.ones(1, np.float32)})
+        )
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e39", "-1e999"])
+def test_json_with_a_number_that_is_not_finite_is_refused(number: str) -> None:
+    text = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [1], "data": [{number}]}}]}}'
+    with pytest.raises(RequestError, match=r"holds .*a number that is not finite") as raised:
+        http_form.read_infer(text.encode(), None, model_of({"x": np.ones(1, np.float32)}))
+    assert raised.value.refusal is Refusal.INVALID
+
+
+def test_nan_out_of_nan_is_the_clients_mistake() -> None:
+    nan = {"x": np.array([np.nan])}
+    request = http_form.InferRequest("", nan, {"x": False})
+    with pytest.raises(RequestError, match="input 'x' holds a number that is not fin") as raised:
+        http_form.write_infer(request, model_of(nan), nan)
+    assert raised.value.refusal is Refusal.INVALID
+
+
 def test_nan_is_not_put_into_json() -> None:
     model = model_of({"x": np.ones(1)})
     request = http_form.InferRequest("", {}, {"x": False})

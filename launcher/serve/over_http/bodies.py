@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from launcher.errors import shortened
 from launcher.serve.errors import Refusal, RequestError
@@ -23,11 +23,6 @@ LARGE_JSON_BYTES = 1 << 20
 
 ENCODINGS = ("gzip", "deflate")
 """The encodings in which Triton's clients compress bodies."""
-
-MOST_PARTS = 16
-"""The parts of a form."""
-
-_MULTIPART = "multipart/form-data"
 
 T = TypeVar("T")
 
@@ -86,52 +81,6 @@ class Bodies:
         except (web.RequestPayloadError, ConnectionError) as error:
             raise _unreadable(error) from None
 
-    @property
-    def is_form(self) -> bool:
-        """Whether the body is a form with files (multipart/form-data)."""
-        return self.request.headers.get("Content-Type", "").lower().startswith(_MULTIPART)
-
-    async def read_file(self, most_bytes: int, why: str, use: Callable[[str, bytes], T]) -> T:
-        """Return what `use` makes, in another thread, of the only file of a form: name and content.
-
-        Raises `RequestError` as `read` does, and for a form without a file or with several.
-        """
-        if self._encoding() != "identity":
-            raise RequestError("a form is sent as it is, not compressed", Refusal.UNSUPPORTED)
-        too_large = _too_large(most_bytes, why)
-        length = self._begin(most_bytes + BUFFER_BYTES, too_large)
-
-        async def read(progress: Progress) -> tuple[str, bytes]:
-            reader = await self.request.multipart()
-            found: list[tuple[str, bytes]] = []
-            size_bytes = 0
-            for _ in range(MOST_PARTS):
-                if (part := await reader.next()) is None:
-                    break
-                if not isinstance(part, BodyPartReader):
-                    raise RequestError("a part of the form is a form itself")
-                chunks = []
-                while chunk := await part.read_chunk(BUFFER_BYTES):
-                    progress(len(chunk))
-                    size_bytes += len(chunk)
-                    if size_bytes > most_bytes:
-                        raise too_large
-                    chunks.append(chunk)
-                if part.filename is not None or _is_picture(part):
-                    found.append((part.filename or "", b"".join(chunks)))
-            if len(found) != 1:
-                raise RequestError(
-                    f"the form has {len(found)} files; send one picture as the field 'image'"
-                )
-            return found[0]
-
-        try:
-            return await self.room.hold_and_read(
-                length or most_bytes, read, self.limit_s, lambda found: use(*found)
-            )
-        except (ValueError, web.RequestPayloadError, ConnectionError) as error:
-            raise _unreadable(error) from None  # aiohttp raises ValueError for a malformed form
-
     def _encoding(self) -> str:
         encoding = self.request.headers.get("Content-Encoding", "identity").lower()
         if encoding not in ("identity", *ENCODINGS):
@@ -150,10 +99,6 @@ class Bodies:
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return length
-
-
-def _is_picture(part: BodyPartReader) -> bool:
-    return bool(part.headers.get("Content-Type", "").lower().startswith("image/"))
 
 
 def _too_large(most_bytes: int, why: str) -> RequestError:

@@ -13,10 +13,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from launcher.errors import shortened
 from launcher.serve.errors import Refusal, RequestError
@@ -86,6 +94,18 @@ def route(method: str, path: str) -> Call:
 # ---------------------------------------------------------------- requests
 
 
+def _encodable(text: str) -> str:
+    """Refuse half of a surrogate pair, which JSON can hold and no answer or file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("utf8", "the text cannot be encoded as UTF-8") from None
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_encodable)]
+
+
 class _Part(BaseModel):
     """A part of a request; fields that are null are left out."""
 
@@ -106,24 +126,24 @@ class _Parameters(_Part):
     binary_data: bool | None = None
     binary_data_output: bool = False
     classification: int | None = None
-    shared_memory_region: str | None = None
+    shared_memory_region: _Text | None = None
 
 
 class _Input(_Part):
-    name: str
-    datatype: str
+    name: _Text
+    datatype: _Text
     shape: list[int]
     parameters: _Parameters = _Parameters()
     data: Any = None
 
 
 class _Output(_Part):
-    name: str
+    name: _Text
     parameters: _Parameters = _Parameters()
 
 
 class _Body(_Part):
-    id: str = ""
+    id: _Text = ""
     parameters: _Parameters = _Parameters()
     inputs: list[_Input] = Field(max_length=FEW)
     outputs: list[_Output] = Field(default=[], max_length=FEW)
@@ -149,7 +169,11 @@ def read_infer(body: bytes, json_bytes: str | None, model: ServedModel) -> Infer
                 "binary data"
             )
         if size is None:
-            inputs[one.name] = from_numbers(tensor, one.data)
+            inputs[one.name] = array = from_numbers(tensor, one.data)
+            if not _is_finite(array):
+                raise RequestError(
+                    f"input {one.name!r} holds a number that is not finite as {one.datatype}"
+                )
         elif one.data is not None:
             raise RequestError(f"input {one.name!r} has data both as JSON and as bytes")
         elif not 0 <= size <= len(binary) - at:
@@ -200,13 +224,17 @@ def _parsed(header: bytes, model: ServedModel) -> _Body:
     if header.count(b",") > model.numbers + FEW or others > model.lists + FEW:
         raise RequestError("the request has more lists, texts and values than the model's inputs")
     try:
-        return _Body.model_validate(json.loads(header))
+        return _Body.model_validate(json.loads(header, parse_constant=_refuse_constant))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the request"
         raise RequestError(f"{shortened(place)}: {shortened(first['msg'])}") from None
     except (ValueError, RecursionError) as error:  # JSON's and UTF-8's errors are ValueErrors
         raise RequestError(f"the request is not valid JSON: {shortened(str(error))}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"it holds {name}, a number that is not finite; send it as binary data")
 
 
 def _wanted(given: _Body, model: ServedModel) -> tuple[dict[str, bool], dict[str, int]]:
@@ -259,11 +287,8 @@ def write_infer(
             one["parameters"] = {"binary_data_size": len(parts[-1])}
         elif texts is not None:
             one["data"] = texts
-        elif array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise RequestError(
-                f"output {name!r} holds NaN or infinity, which JSON cannot; ask for binary data",
-                Refusal.INTERNAL,
-            )
+        elif not _is_finite(array):
+            raise _not_finite(name, request)
         else:
             one["data"] = array.ravel().tolist()
         described.append(one)
@@ -272,6 +297,19 @@ def write_infer(
         head["id"] = request.id
     header = _encoded({**head, "outputs": described})
     return Response(200, (header, *parts), len(header) if parts else None)
+
+
+def _not_finite(output: str, request: InferRequest) -> RequestError:
+    """Return the answer for an output that JSON cannot hold; it names an input that is like it."""
+    what = f"output {output!r} holds NaN or infinity, which JSON cannot; ask for binary data"
+    for name, array in request.inputs.items():
+        if not _is_finite(array):
+            return RequestError(f"{what} (input {name!r} holds a number that is not finite)")
+    return RequestError(what, Refusal.INTERNAL)
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def write_error(error: RequestError) -> Response:

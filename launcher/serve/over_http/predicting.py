@@ -28,6 +28,7 @@ from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.over_http import form
 from launcher.serve.over_http.bodies import Bodies
 from launcher.serve.over_http.form import Response
+from launcher.serve.over_http.multipart import FORM_BYTES, is_form, only_file
 from launcher.serve.routes import ServedVersion
 from launcher.serve.service import Service
 from launcher.sinks.result_json import result_as_json
@@ -165,8 +166,14 @@ async def _read(task: Task, bodies: Bodies) -> tuple[str, FittedImage]:
         return name, task.read(content, most_pixels=MOST_PIXELS)
 
     why = "the limit for a picture"
-    if bodies.is_form:
-        return await bodies.read_file(MOST_BYTES, why, fit)
+    content_type = bodies.request.headers.get("Content-Type", "")
+    if is_form(content_type):
+        return await bodies.read(
+            MOST_BYTES + FORM_BYTES,
+            why,
+            lambda body: fit(*only_file(body, content_type)),
+            in_thread=True,
+        )
     return await bodies.read(MOST_BYTES, why, lambda content: fit("", content), in_thread=True)
 
 
