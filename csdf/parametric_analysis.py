@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from csdf.analysis import Analysis, analyze
 from csdf.errors import CsdfError, InconsistentGraphError, TooLargeError
-from csdf.model.parametric import ParametricGraph, symbolic_repetitions
+from csdf.model.parametric import ParametricGraph, outside, symbolic_repetitions
 from csdf.model.polynomials import Polynomial
 from csdf.timing.cycle_ratio import EFFORT
 
@@ -78,6 +78,8 @@ def analyze_parameters(
     for name, value in (fixed or {}).items():
         if name not in ranges:
             raise CsdfError(f"{name!r} is not a parameter; there are {', '.join(ranges) or 'none'}")
+        if sentence := outside(name, value, graph.parameters[name]):
+            raise CsdfError(sentence)
         ranges[name] = range(value, value + 1)
     combinations = math.prod(map(len, ranges.values()))
     if combinations > MOST:

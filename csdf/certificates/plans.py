@@ -18,7 +18,6 @@ without the linear program, and nearly the same.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -32,6 +31,7 @@ from csdf.certificates.certify import FORMAT, Certificate, Certifier
 from csdf.conversion.from_network import HOST, SINK, SOURCE
 from csdf.conversion.skew import SkewLink, least_skews
 from csdf.errors import CsdfError
+from csdf.formats import json_format
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Actor, Channel, Graph
 from csdf.timing.cycle_ratio import EFFORT
@@ -50,7 +50,7 @@ def certify_plan(file: bytes, effort: int = EFFORT) -> Certificate:
     `CsdfError` if `file` is not a plan of this version, or if no skews or bounds can be found.
     """
     try:
-        plan = json.loads(file, parse_float=Fraction)
+        plan = json_format.load(file, parse_float=Fraction)
         return _certificate(plan, file, effort)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CsdfError(

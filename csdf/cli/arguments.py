@@ -409,7 +409,9 @@ def _slice(text: str) -> tuple[str, Fraction, Fraction]:
 def _value(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     if not (name and re.fullmatch(r"\d{1,18}", value, re.ASCII)):
-        raise argparse.ArgumentTypeError(f"{text!r} should be like p=3")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} should be like p=3, with a number of at most 18 digits"
+        )
     return name, int(value)
 
 

@@ -7,11 +7,13 @@ an exact answer would take too long, or does not exist because firings may overt
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -46,7 +48,12 @@ EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code, as in a shell after Ctrl-C or a closed pipe."""
-    options = parser(COMMANDS).parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        close = difflib.get_close_matches(given[0], COMMANDS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"the commands are {', '.join(COMMANDS)}"
+        return _fail(f"there is no command {given[0]!r}; {hint}", EXIT_UNREADABLE)
+    options = parser(COMMANDS).parse_args(given)
     try:
         code = _run(options)
         sys.stdout.flush()
@@ -63,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     place = options.output if options.file is None else options.file
     try:
+        _check_values(options)
+        if options.command is _check_certificate:
+            options.content = _read_certificate(options.certificate, options.file)
         if options.file is None or _plan_path(options) is not None:
             graph = Graph("", (), ())
         elif options.command is _scenarios:
@@ -93,6 +103,14 @@ def _run(options: argparse.Namespace) -> int:
         return _fail(f"{place}: {error}", EXIT_NOT_LIVE)
     except CsdfError as error:
         return _fail(f"{place}: {error}", EXIT_UNREADABLE)
+
+
+def _check_values(options: argparse.Namespace) -> None:
+    """Refuse two values of one parameter; raises `CsdfError`."""
+    names = [name for name, _ in getattr(options, "set", ())]
+    for name in names:
+        if names.count(name) > 1:
+            raise CsdfError(f"--set gives {name!r} two values; give it one")
 
 
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
@@ -325,18 +343,37 @@ def _certify(options: argparse.Namespace, graph: Graph) -> int:
 def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
     from csdf.certificates.check import RefusedError, check  # noqa: PLC0415 (OpenSSL takes 8 MB)
 
+    file = _certified_file(options, graph)
+    json_format.load(file)
     try:
-        certificate = Path(options.certificate).read_bytes()
-    except OSError as error:
-        raise CsdfError(
-            f"{options.certificate} cannot be read: {error.strerror or error}"
-        ) from None
-    try:
-        claims = check(certificate, _certified_file(options, graph))
+        claims = check(options.content, file)
     except RefusedError as error:
         return _fail(f"{options.certificate} proves nothing about {options.file}: {error}", 1)
     _print(_json(claims) if options.json else report.claims_text(claims))
     return EXIT_FINE
+
+
+def _read_certificate(path: str, file: str) -> bytes:
+    """Return the certificate about `file` in the file `path`. Raises `CsdfError` if it has none."""
+    try:
+        content = Path(path).read_bytes()
+        if _is_certificate(content):
+            return content
+        problem = f"{path} is not a certificate"
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror or error}"
+    except CsdfError as error:
+        problem = f"{path} {error}"
+    hint = "csdf certify makes certificates"
+    with suppress(OSError, CsdfError):
+        if _is_certificate(Path(file).read_bytes()):
+            hint = f"{file} is one: the order is CERTIFICATE FILE"
+    raise CsdfError(f"{problem}; {hint}")
+
+
+def _is_certificate(content: bytes) -> bool:
+    found = json_format.load(content)
+    return isinstance(found, dict) and str(found.get("format")).startswith("csdf-certificate ")
 
 
 def _plan_path(options: argparse.Namespace) -> Path | None:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from csdf.errors import CsdfError, GraphError
 from csdf.model.graph import Actor, Channel, Graph
-from csdf.model.parametric import ParametricChannel, ParametricGraph
+from csdf.model.parametric import ParametricChannel, ParametricGraph, outside
 from csdf.model.polynomials import NAME, Polynomial, total
 
 MAX_BYTES = 32 << 20
@@ -195,17 +195,27 @@ def _parsed(data: bytes, origin: str) -> object:
         raise JsonError(f"{origin}: has more than {MAX_VALUES} values")
     try:
         # Numbers stay as they are written, so decimals are exact and huge ones cost nothing.
-        return json.loads(
+        return load(
             data,
             parse_float=_Number,
             parse_int=_Number,
             parse_constant=_Number,
             object_pairs_hook=_object_without_duplicates,
         )
-    except (ValueError, RecursionError) as error:
-        raise JsonError(f"{origin}: is not JSON: {error}") from None
-    except _PlaceError as error:
+    except (JsonError, _PlaceError) as error:
         raise JsonError(f"{origin}: {error}") from None
+
+
+def load(data: bytes, **how: Any) -> Any:
+    """Return what `json.loads` does. Raises `JsonError`, whose message lacks the file."""
+    try:
+        return json.loads(data, **how)
+    except (json.JSONDecodeError, UnicodeError) as error:
+        raise JsonError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise JsonError("is not JSON that can be read: it is nested too deep") from None
+    except ValueError:
+        raise JsonError("has a number with too many digits") from None
 
 
 def _built(found: object, values: Values, origin: str) -> tuple[Graph, tuple[str, ...]]:
@@ -226,8 +236,8 @@ def _with_values(found: object, values: Values) -> object:
         if name not in parameters:
             known = ", ".join(map(repr, parameters)) or "none"
             raise _PlaceError(f"{name!r} is not a parameter; known are {known}")
-        if value < 0:
-            raise _PlaceError(f"{name!r} has the value {value}, which is below 0")
+        if sentence := outside(name, value, parameters[name]):
+            raise _PlaceError(sentence)
     for name in parameters:
         if name not in values:
             raise _PlaceError(

@@ -36,6 +36,10 @@ class XmlError(CsdfError):
     """The data are not XML, or XML that is refused; the message names the line."""
 
 
+class NotXmlError(XmlError):
+    """The data are not XML."""
+
+
 @dataclass(slots=True)
 class Element:
     """An element: its tag, attributes and children, and the line on which it starts."""
@@ -60,9 +64,9 @@ def parse(data: bytes) -> Element:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise XmlError(f"is not well-formed XML: line {error.lineno}: {reason}") from None
+        raise NotXmlError(f"is not well-formed XML: line {error.lineno}: {reason}") from None
     except (LookupError, ValueError) as error:  # an encoding that Python does not know
-        raise XmlError(f"is not readable XML: {error}") from None
+        raise NotXmlError(f"is not readable XML: {error}") from None
     return builder.root.children[0]
 
 

@@ -322,6 +322,13 @@ def _parse(
     try:
         reader = GraphReader(*_parts(safe_xml.parse(data)), processor, only=only)
         return reader.graph(), reader.untimed
+    except safe_xml.NotXmlError as error:
+        if origin.lower().endswith("xml"):
+            raise Sdf3Error(f"{origin}: {error}") from None
+        raise Sdf3Error(
+            f"{origin}: is not a graph; a graph is a JSON file, whose name ends in .json, or an "
+            "SDF3 XML file of type sdf or csdf"
+        ) from None
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
 

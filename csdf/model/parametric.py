@@ -51,6 +51,14 @@ class ParametricGraph:
     at: Callable[[Mapping[str, int]], Graph]
 
 
+def outside(name: str, value: int, limits: tuple[int, int]) -> str | None:
+    """Return a sentence if a parameter's value is not within its limits; None if it is."""
+    low, high = limits
+    if low <= value <= high:
+        return None
+    return f"{name!r} has the value {value}, which is not from {low} to {high}"
+
+
 @dataclass(frozen=True)
 class _Count:
     """A count: a number times polynomials, whose exponents may be below 0."""

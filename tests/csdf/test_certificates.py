@@ -333,3 +333,49 @@ def test_graphs_of_any_size_of_numbers() -> None:
     claims = checked(*certified(found))
     assert claims["period"] == throughput(found).period
     assert sdf3.write(found)
+
+
+DEEP, DIGITS = "[" * 100_000, '{"format": "csdf-certificate 1", "live": ' + "1" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{}", "is not a certificate; csdf certify makes certificates"),
+        ("null", "is not a certificate; csdf certify makes certificates"),
+        ('"x"', "is not a certificate; csdf certify makes certificates"),
+        ("", "is not JSON: Expecting value"),
+        (DEEP, "is not JSON that can be read: it is nested too deep"),
+        (DIGITS, "has a number with too many digits"),
+    ],
+)
+def test_what_is_not_a_certificate_is_named(
+    content: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "e.json"
+    given.write_text(content)
+    assert main(["check", str(given), str(REFERENCE / "twodev_2_3.xml")]) == 2
+    assert f"{given} {sentence}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [DEEP, DIGITS])
+def test_a_plan_that_cannot_be_parsed(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, certificate = tmp_path / "plan.json", tmp_path / "c.json"
+    plan.write_text(content)
+    certificate.write_text('{"format": "csdf-certificate 1"}')
+    for command in (["certify", str(plan)], ["check", str(certificate), str(plan)]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert "nested too deep" in said or "too many digits" in said
+        assert "Error" not in said
+
+
+def test_the_order_of_the_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, certificate = str(REFERENCE / "twodev_2_3.xml"), str(tmp_path / "c.json")
+    assert main(["certify", file, "--output", certificate]) == 0
+    for swapped in (file, str(tmp_path)):  # a graph, and the folder of a plan
+        assert main(["check", swapped, certificate]) == 2
+        said = capsys.readouterr().err
+        assert f"{certificate} is one: the order is CERTIFICATE FILE" in said

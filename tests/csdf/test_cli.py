@@ -161,7 +161,18 @@ def test_what_cannot_be_read(tmp_path: Path, csdf: Csdf) -> None:
 
 
 def test_wrong_usage(csdf: Csdf) -> None:
-    csdf("analyse", code=2)
+    assert csdf("anaylze", code=2).err == (
+        "csdf: there is no command 'anaylze'; did you mean 'analyze'?\n"
+    )
+    assert "the commands are analyze, " in csdf("xyz", code=2).err
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.onnx", "graph"])
+def test_a_file_of_another_kind(name: str, tmp_path: Path, csdf: Csdf) -> None:
+    (tmp_path / name).write_text("# A title")
+    said = csdf("analyze", tmp_path / name, code=2).err
+    assert "a graph is a JSON file, whose name ends in .json, or an SDF3 XML file" in said
+    assert "well-formed" not in said
 
 
 def test_what_would_take_too_long(tmp_path: Path, csdf: Csdf) -> None:

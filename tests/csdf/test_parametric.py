@@ -174,7 +174,7 @@ def test_the_command(csdf: Csdf, tmp_path: Path) -> None:
         "4       8",
         "longest     8, with p = 4",
     ]
-    assert csdf("parameters", path, "--set", "p=9", "--json").json["longest_period"] == "18"
+    assert csdf("parameters", path, "--set", "p=3", "--json").json["longest_period"] == "6"
     assert "longest" not in csdf("analyze", path, "--set", "p=3").out
     assert "repetitions a × 3, b × 1" in csdf("analyze", path, "--set", "p=3").out
     said = csdf("analyze", path, code=2).err
@@ -227,3 +227,20 @@ def test_graphs_without_parameters_have_one_combination() -> None:
     assert [dict(at) for at, _ in analyze_parameters(graph).values] == [{}]
     with pytest.raises(CsdfError, match="'p' is not a parameter"):
         analyze_parameters(graph, {"p": 1})
+
+
+@pytest.mark.parametrize("command", ["parameters", "analyze", "schedule"])
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("p=9",), "'p' has the value 9, which is not from 1 to 4"),
+        (("p=0",), "'p' has the value 0, which is not from 1 to 4"),
+        (("p=2", "p=3"), "--set gives 'p' two values; give it one"),
+        (("p=" + "1" * 32,), "with a number of at most 18 digits"),
+    ],
+)
+def test_values_outside_of_the_range_are_refused(
+    command: str, given: tuple[str, ...], sentence: str, csdf: Csdf, tmp_path: Path
+) -> None:
+    values = [word for one in given for word in ("--set", one)]
+    assert sentence in csdf(command, file_of(LINE, tmp_path), *values, code=2).err
