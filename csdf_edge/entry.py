@@ -86,8 +86,10 @@ def csdf_edge() -> NoReturn:
 
         _run("csdf-edge", "", lambda: sys.stdout.write(f"csdf-edge {version('csdf-edge')}\n") and 0)
     if name not in COMMANDS:
-        known = ", ".join(COMMANDS)
-        sys.stderr.write(f"csdf-edge: there is no command {name!r}; the commands are {known}\n")
+        from launcher.commands.overview import nearest_command  # noqa: PLC0415 - few need it
+
+        hint = nearest_command(name, COMMANDS) or f"the commands are {', '.join(COMMANDS)}"
+        sys.stderr.write(f"csdf-edge: there is no command {name!r}; {hint}\n")
         sys.exit(EXIT_BAD_INPUT)
     sys.argv = [sys.argv[0], *sys.argv[2:]]
     _run(name, COMMANDS[name][0])

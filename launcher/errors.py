@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 EXIT_FINE = 0
 EXIT_FAILED = 1
@@ -59,9 +60,14 @@ class FullError(LauncherError):
     """The agreed number of frames is in flight; the same frame may be tried again later."""
 
 
-def reason(error: BaseException) -> str:
-    """A library's message for an error on one line; the error's type where it has no message."""
+def reason(error: BaseException, path: Path | None = None) -> str:
+    """A library's message for an error on one line; the error's type where it has no message.
+
+    The system's message about the file `path`, which the sentence names, does not repeat it.
+    """
     words = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
+    if path is not None and isinstance(error, OSError) and str(error.filename) == str(path):
+        words = error.strerror or words
     return shortened(words) or type(error).__name__
 
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         close = difflib.get_close_matches(given[0], COMMANDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the commands are {', '.join(COMMANDS)}"
+        hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}"
         return _fail(f"there is no command {given[0]!r}; {hint}", EXIT_UNREADABLE)
     options = parser(COMMANDS).parse_args(given)
     try:

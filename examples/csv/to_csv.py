@@ -7,8 +7,11 @@ Edges are in pixels of the picture. A picture in which nothing was found has one
 
 import csv
 import json
+import os
 import sys
 
+if len(sys.argv) != 2 or not os.path.isfile(sys.argv[1]):
+    sys.exit("usage: to_csv.py PREDICTIONS.JSONL, the file that launch --output writes")
 table = csv.writer(sys.stdout, lineterminator="\n")
 table.writerow(["picture", "object", "score", "left", "top", "right", "bottom"])
 with open(sys.argv[1], encoding="utf-8") as lines:

@@ -63,6 +63,11 @@ def mistaken_command(word: str, subcommands: Collection[str]) -> str | None:
     none of them; None if it is one, or may be the name of a file."""
     if not _WORD.fullmatch(word) or Path(word).exists():
         return None
-    close = difflib.get_close_matches(word, sorted(subcommands), n=1)
-    hint = f"did you mean {close[0]}?" if close else "launch --help lists the commands"
+    hint = nearest_command(word, subcommands) or "launch --help lists the commands"
     return f"there is no command {word!r}, and no file of that name; {hint}"
+
+
+def nearest_command(word: str, known: Collection[str]) -> str:
+    """Return `did you mean status?`, or "" where no command is close."""
+    close = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""

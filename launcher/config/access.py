@@ -8,6 +8,7 @@ is never connected to without keys, unless the user writes `insecure: true`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,13 +31,14 @@ class Access:
 
     `keys` is its folder of keys. Connections to other machines need it; those on this machine use
     it only if the user names it (`is_named`). With `insecure` no keys are used at all. `ring` has
-    the launching machine's keys once they have been read (`opened`).
+    the launching machine's keys once they have been read (`opened`). `file` describes the cluster.
     """
 
     keys: Path = Path(DEFAULT_FOLDER)
     is_named: bool = False
     insecure: bool = False
     ring: KeyFolder | None = field(default=None, compare=False)
+    file: Path = field(default=Path("cluster.yaml"), compare=False)
 
     def guards(self, address: str) -> bool:
         """Whether connections at this address are encrypted and authenticated."""
@@ -55,7 +57,9 @@ class Access:
             return []
         folder = self.keys / node
         if not (folder / SECRET).exists():
-            raise BadInputError(_no_keys(f"node {node!r}, whose agent is started here,", folder))
+            raise BadInputError(
+                _no_keys(f"node {node!r}, whose agent is started here,", folder, self.file)
+            )
         return ["--keys", str(folder)]
 
 
@@ -83,7 +87,7 @@ def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | N
     folder = access.keys / LAUNCHER
     if access.ring is None and not folder.exists():
         first = guarded[0]
-        raise BadInputError(_no_keys(f"node {first!r} at {addresses[first]}", folder))
+        raise BadInputError(_no_keys(f"node {first!r} at {addresses[first]}", folder, access.file))
     try:
         ring = access.ring or KeyFolder(folder)
         for node in guarded:
@@ -93,10 +97,11 @@ def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | N
     return ring
 
 
-def _no_keys(who: str, folder: Path) -> str:
+def _no_keys(who: str, folder: Path, file: Path) -> str:
     return (
         f"{who} can be reached by other machines, and there are no keys in {folder}: "
-        "`launch cluster.yaml --make-keys` makes the keys of all nodes. Or write `insecure: true`: "
+        f"`launch {shlex.quote(str(file))} --make-keys` makes the keys of all nodes. Or write "
+        "`insecure: true`: "
         "then everybody who reaches the nodes can run networks on them and read their results"
     )
 

@@ -183,7 +183,12 @@ class Cluster:
         """The keys with which its nodes are reached."""
         named = self.config.keys
         folder = self.path(named or DEFAULT_FOLDER)
-        return Access(folder, is_named=named is not None, insecure=self.config.insecure)
+        return Access(
+            folder,
+            is_named=named is not None,
+            insecure=self.config.insecure,
+            file=Path(self.source.name),
+        )
 
     def changed(self, **values: Any) -> Cluster:
         """Return a copy in which some keys have other values, which must be valid."""

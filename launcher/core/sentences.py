@@ -132,8 +132,8 @@ def failed(
     their keys."""
     if is_barred:
         return BarredError(
-            f"{where(session)}: {reason}. `launch cluster.yaml --make-keys` makes keys with which "
-            "all nodes know each other; each node needs its own folder of them"
+            f"{where(session)}: {reason}. `launch FILE --make-keys` makes keys with "
+            "which all nodes know each other; each node needs its own folder of them"
         )
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
 

@@ -264,7 +264,9 @@ def _reading(path: Path) -> Iterator[None]:
     except LauncherError:
         raise
     except Exception as error:  # noqa: BLE001 - zipfile and NumPy raise errors of any type
-        raise BadInputError(f"{path}: cannot be read as a NumPy file: {reason(error)}") from None
+        raise BadInputError(
+            f"{path}: cannot be read as a NumPy file: {reason(error, path)}"
+        ) from None
 
 
 def _archived(

@@ -110,7 +110,7 @@ def read_pixels(path: Path) -> Array:
     except FileNotFoundError:
         raise BadInputError(f"there is no file {str(path)!r}; check the path") from None
     except Exception as error:  # noqa: BLE001 - Pillow's parsers raise errors of any type
-        raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
+        raise BadInputError(f"{path}: cannot be read as an image: {reason(error, path)}") from None
 
 
 def pixels_of(content: bytes, *, most_pixels: int = MOST_PIXELS) -> Array:
@@ -228,4 +228,4 @@ def read_image(path: Path, wanted: ImageFormat) -> Array:
     try:
         return fit_picture(decoded(path, wanted.mode), wanted)[0]
     except Exception as error:  # noqa: BLE001 - Pillow's parsers raise errors of any type
-        raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
+        raise BadInputError(f"{path}: cannot be read as an image: {reason(error, path)}") from None

@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from numpy.typing import ArrayLike
@@ -152,6 +153,7 @@ class LiveModel:
                 "infer() cannot wait in a callback of a future, which runs in the cluster's own "
                 "thread: call it in another one, or call submit()"
             )
+        timeout_s = _checked(timeout_s)
         until_s = inf if timeout_s is None else time.monotonic() + timeout_s
         future = self.submit(frame, timeout_s=timeout_s, copy=copy)
         try:
@@ -189,7 +191,7 @@ class LiveModel:
         return self.feed.submit(
             cast("Mapping[str, ArrayLike]", frame),
             block=block,
-            timeout_s=timeout_s,
+            timeout_s=_checked(timeout_s),
             copy=copy,
             trace=trace,
             withdrawal=withdrawal,
@@ -249,6 +251,18 @@ class LiveModel:
                 yield result
         finally:
             results.close()
+
+
+def _checked(timeout_s: float | None) -> float | None:
+    """Return a time limit that threads can wait for, None for one that never ends.
+
+    Raises `BadInputError` for one that is negative or not a number.
+    """
+    if timeout_s is None or timeout_s > TIMEOUT_MAX:
+        return None
+    if not timeout_s >= 0:
+        raise BadInputError(f"timeout_s must be at least 0, not {timeout_s}")
+    return timeout_s
 
 
 def _cancel_submitted(submitting: asyncio.Future[Future[dict[str, Array]]]) -> None:

@@ -162,7 +162,7 @@ def test_what_cannot_be_read(tmp_path: Path, csdf: Csdf) -> None:
 
 def test_wrong_usage(csdf: Csdf) -> None:
     assert csdf("anaylze", code=2).err == (
-        "csdf: there is no command 'anaylze'; did you mean 'analyze'?\n"
+        "csdf: there is no command 'anaylze'; did you mean analyze?\n"
     )
     assert "the commands are analyze, " in csdf("xyz", code=2).err
 

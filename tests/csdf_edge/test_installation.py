@@ -198,9 +198,15 @@ def test_pictures_are_refused_before_the_work_without_their_extra(tmp_path: Path
 
 
 def test_csdf_edge_refuses_another_command_in_a_sentence() -> None:
-    ended = run(ROOT, "csdf_edge", "lunch")
+    ended = run(ROOT, "csdf_edge", "xyz")
     assert ended.returncode == 2
     assert ended.stderr == (
-        "csdf-edge: there is no command 'lunch'; the commands are launch, agent, partition, "
+        "csdf-edge: there is no command 'xyz'; the commands are launch, agent, partition, "
         "ga, csdf, demo\n"
     )
+
+
+def test_csdf_edge_suggests_the_nearest_command() -> None:
+    ended = run(ROOT, "csdf_edge", "parttion")
+    assert ended.returncode == 2
+    assert ended.stderr == ("csdf-edge: there is no command 'parttion'; did you mean partition?\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 import csdf_edge
 from csdf_edge import LauncherError, LiveCluster
+from launcher.errors import BadInputError
 
 pytestmark = pytest.mark.slow
 
@@ -93,6 +95,19 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(cluster: LiveCluster) ->
     with pytest.raises(LauncherError, match=r"float32\[8, 8\]"):
         cluster.submit({"image": image[0, 0]})
     check([cluster.infer({"image": image.tolist()})])
+
+
+@pytest.mark.parametrize("limit_s", [math.inf, 1e30])
+def test_a_limit_beyond_what_threads_can_wait_is_none(cluster: LiveCluster, limit_s: float) -> None:
+    assert cluster.infer(frames()[0], timeout_s=limit_s)
+    assert cluster.submit(frames()[0], timeout_s=limit_s).result()
+
+
+@pytest.mark.parametrize("limit_s", [math.nan, -1.0, -math.inf])
+def test_a_limit_that_is_not_a_time_is_refused(cluster: LiveCluster, limit_s: float) -> None:
+    for wait in (cluster.infer, cluster.submit):
+        with pytest.raises(BadInputError, match="timeout_s must be at least 0, not"):
+            wait(frames()[0], timeout_s=limit_s)
 
 
 def test_an_array_may_be_written_to_once_it_is_submitted(cluster: LiveCluster) -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -132,6 +134,14 @@ def test_a_folder_of_pictures_to_csv(tmp_path: Path) -> None:
     assert len(list((output / "pictures").iterdir())) == 4
     (drawn,) = (output / "pictures").glob("*table-2.jpg")
     assert difference(EXAMPLES / "csv" / "found.jpg", drawn) < ALLOWED
+
+
+@pytest.mark.parametrize("given", [[], ["."], ["none.jsonl"]])
+def test_the_table_s_script_says_its_usage(given: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "csv" / "to_csv.py"), *given]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("usage: to_csv.py PREDICTIONS.JSONL")
 
 
 def test_a_picture_without_objects_has_a_row(tmp_path: Path) -> None:

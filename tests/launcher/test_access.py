@@ -119,6 +119,15 @@ def test_other_machines_are_not_reached_without_keys(tmp_path: Path) -> None:
     assert launcher_keys(access, {"a": HERE}) is None
 
 
+def test_the_hint_names_the_cluster_s_file(tmp_path: Path) -> None:
+    path = write_cluster(tmp_path).rename(tmp_path / "my boards.yaml")
+    access = load_cluster(path).access
+    with pytest.raises(BadInputError, match=rf"`launch '{path}' --make-keys`"):
+        launcher_keys(access, {"a": ELSEWHERE})
+    with pytest.raises(BadInputError, match=rf"`launch '{path}' --make-keys`"):
+        access.agent_arguments("a", ELSEWHERE)
+
+
 def test_nothing_is_started_before_that_is_said(tmp_path: Path) -> None:
     nodes = (Node("a", ELSEWHERE, access=Access(tmp_path)), Node("b", access=Access(tmp_path)))
     with pytest.raises(BadInputError, match="there are no keys"), start_agents(nodes):

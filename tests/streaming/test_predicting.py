@@ -93,6 +93,7 @@ def test_a_picture_of_pillow_is_turned_upright_as_its_file_is(tmp_path: Path) ->
     ("given", "sentence"),
     [
         ("missing.png", "there is no file 'missing.png'; check the path"),
+        (f"{__file__}/a.png", "/a.png: cannot be read as an image: Not a directory$"),
         ("clip.mp4", "is not one image; predictions"),
         ("rtsp://camera/1", "is not one image; predictions"),
         (".", "is a folder; predictions"),
