@@ -155,8 +155,7 @@ class Certifier:
         """Return the start times that the potentials of the event graph are, in whole units."""
         assert found.ratio is not None  # noqa: S101 (the graph is live)
         own = events.time_unit * found.ratio.denominator
-        ends = [*events.first[1:], events.nodes]
-        lengths = [end - first for first, end in zip(events.first, ends, strict=True)]
+        lengths = [len(events.firings(actor)) for actor in range(len(events.first))]
         turns = [
             (period * length / firings).denominator
             for length, firings in zip(lengths, self._firings, strict=True)

@@ -37,6 +37,8 @@ def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -
     """
     try:
         return _scenarios(safe_xml.parse(data), processor)
+    except safe_xml.NotXmlError as error:
+        raise Sdf3Error(f"{origin}: is not SDF3 XML of type fsmsadf: it {error}") from None
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
 

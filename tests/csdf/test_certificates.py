@@ -379,3 +379,10 @@ def test_the_order_of_the_arguments(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert main(["check", swapped, certificate]) == 2
         said = capsys.readouterr().err
         assert f"{certificate} is one: the order is CERTIFICATE FILE" in said
+
+
+def test_an_empty_graph_is_certified(tmp_path: Path) -> None:
+    file, certificate = tmp_path / "g.json", tmp_path / "c.json"
+    file.write_text('{"actors": [], "channels": []}')
+    assert main(["certify", str(file), "--output", str(certificate)]) == 0
+    assert main(["check", str(certificate), str(file)]) == 0

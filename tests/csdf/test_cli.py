@@ -173,6 +173,8 @@ def test_a_file_of_another_kind(name: str, tmp_path: Path, csdf: Csdf) -> None:
     said = csdf("analyze", tmp_path / name, code=2).err
     assert "a graph is a JSON file, whose name ends in .json, or an SDF3 XML file" in said
     assert "well-formed" not in said
+    said = csdf("scenarios", tmp_path / name, code=2).err
+    assert "is not SDF3 XML of type fsmsadf" in said
 
 
 def test_what_would_take_too_long(tmp_path: Path, csdf: Csdf) -> None:
