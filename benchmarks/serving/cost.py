@@ -217,8 +217,9 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def figure(what: str, values: list[float], unit: str = "", **more: Any) -> Figure:
-    """The median, with the quartiles beside it."""
-    low, middle, high = (round(value, 3) for value in statistics.quantiles(values))
+    """The median, with the quartiles as its bounds; one value is all three."""
+    known = values if len(values) > 1 else values * 2
+    low, middle, high = (round(value, 3) for value in statistics.quantiles(known))
     return Figure(what, middle, unit, low=low, high=high, **more)
 
 
