@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast further check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock release image clean
+.PHONY: run test fast further check test-cuda test-openvino test-providers test-tensorrt test-tvm test-arm64 test-arm64-whole test-arm64-board test-arm64-board-whole histories agreement properties fuzz zoo months kills bench bench-table3 results docs setup schema proto lock release image clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -103,6 +103,19 @@ test-arm64-whole: setup
 	$(ARM64) .venv/bin/node-agent --trial --json
 	$(ARM64) --python 3.13 .venv/bin/pytest -m "not slow and not alone" $(ON_ARM64)
 	$(BIN)/pytest tests/arm64/mixed_cluster.py
+
+# Two whole emulated boards (Debian with its kernel, systemd and sshd) and an agent here, in a network namespace:
+# installed as deploy/README.md says, then used. Needs root. The whole part has all networks of tests/fixtures/models, an
+# upgrade, a hanging agent, and boards with pages of 16 KiB.
+test-arm64-board: release
+	$(ARM64) --disk
+	unshare --net $(BIN)/pytest -m "not slow" tests/arm64/whole_board.py
+
+test-arm64-board-whole: release
+	$(ARM64) --disk
+	unshare --net $(BIN)/pytest tests/arm64/whole_board.py
+	$(ARM64) --python 3.13 --disk
+	CSDF_EDGE_BOARD=trixie unshare --net $(BIN)/pytest -m "not slow" tests/arm64/whole_board.py
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup

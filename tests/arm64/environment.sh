@@ -5,6 +5,11 @@
 # reaches the command, SIGTERM does not (unshare ignores it), SIGKILL ends all of it.
 #
 # Usage: tests/arm64/environment.sh [--python 3.11|3.13] COMMAND [ARGUMENT...]
+#        tests/arm64/environment.sh [--python 3.11|3.13] --disk
+#
+# --disk makes what a whole emulated board starts from, and runs nothing: build/arm64/bookworm.disk/ with its disk
+# (root.ext4), kernel, initrd, the public key of its ssh server and the private key of its user `pi`. With
+# Python 3.13 it is trixie.disk/, whose kernel has pages of 16 KiB, as a Raspberry Pi 5's.
 #
 # The first call makes the environment (five minutes) in build/arm64, or where CSDF_EDGE_ARM64 says; later ones
 # use it again, also after the requirements have changed. Packages come from the sources of this machine's
@@ -15,12 +20,20 @@ set -euo pipefail
 fail() { echo "tests/arm64/environment.sh: $1" >&2; exit 2; }
 
 python=3.11
+packages=()
+in_system=python3,openssl,openssh-client,procps,iproute2
 if [ "${1:-}" = --python ]; then python=$2; shift 2; fi
 case $python in
-    3.11) suite=bookworm ;;
-    3.13) suite=trixie ;;
+    3.11) suite=bookworm kernel=linux-image-arm64 ;;
+    3.13) suite=trixie kernel=linux-image-arm64-16k ;;
     *) fail "Python $python: give 3.11 or 3.13, which Debian has for arm64" ;;
 esac
+kind=
+if [ "${1:-}" = --disk ]; then
+    kind=.board
+    packages=(qemu-system-arm e2fsprogs openssh-client rsync)
+    in_system+=,python3-venv,systemd-sysv,dbus,openssh-server,rsync,sudo,$kernel
+fi
 [ $# -gt 0 ] || fail "which command should run? For example: $0 .venv/bin/pytest tests/nodes"
 [ "$(id -u)" = 0 ] || fail "needs root, for mounts and for QEMU's registration with the kernel: call it by sudo"
 # All mounts and processes that are started from here end with this process.
@@ -29,13 +42,13 @@ unset CSDF_EDGE_ARM64_APART
 
 checkout=$(cd "$(dirname "$0")/../.." && pwd)
 here=${CSDF_EDGE_ARM64:-$checkout/build/arm64}
-system=$here/$suite
+system=$here/$suite$kind
 venv=$here/$suite.venv
 mkdir -p "$here"
 
 install_packages() {
     local missing=()
-    for package in qemu-user-static debootstrap debian-archive-keyring; do
+    for package in qemu-user-static debootstrap debian-archive-keyring "${packages[@]}"; do
         dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
     done
     [ ${#missing[@]} = 0 ] && return
@@ -56,10 +69,62 @@ make_system() {
     local mirror
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
     rm -rf "$system"
-    debootstrap --arch=arm64 --variant=minbase --include=python3,openssl,openssh-client,procps,iproute2 \
-        "$suite" "$system" "$mirror" >"$here/$suite.log" 2>&1 || fail "debootstrap failed: see $here/$suite.log"
+    # An initrd for QEMU's machine only is made in seconds, one for all boards in minutes.
+    mkdir -p "$system/etc/initramfs-tools/conf.d" "$system/usr/share/initramfs-tools/modules.d"
+    echo MODULES=list >"$system/etc/initramfs-tools/conf.d/modules"
+    printf '%s\n' virtio_pci virtio_blk ext4 >"$system/usr/share/initramfs-tools/modules.d/board"
+    debootstrap --arch=arm64 --variant=minbase --include="$in_system" \
+        "$suite" "$system" "$mirror" >"$system.log" 2>&1 || fail "debootstrap failed: see $system.log"
     rm -f "$system"/var/cache/apt/archives/*.deb
     touch "$system/.made"
+}
+
+platforms=(--platform manylinux2014_aarch64)
+for minor in $(seq 17 36); do platforms+=(--platform "manylinux_2_${minor}_aarch64"); done
+
+# Prints the requirements of a file that hold on ARM, without their hashes.
+needed_on_arm() {
+    "$checkout/.venv/bin/python" - "$1" "$python" <<'PINS'
+import sys
+from packaging.requirements import Requirement
+path, version = sys.argv[1:]
+there = {"platform_machine": "aarch64", "python_version": version, "python_full_version": version + ".2"}
+for line in open(path):
+    if line[0].isspace():
+        continue
+    requirement = Requirement(line.rstrip("\\\n "))
+    if requirement.marker is None or requirement.marker.evaluate(there):
+        print(f"{requirement.name}{requirement.specifier}")
+PINS
+}
+
+# A board is at 10.35.0.$N, where N is the last byte of the address of its network interface. Its pip
+# has the wheels of deploy/requirements/agent.txt, and no index.
+make_disk() {
+    local disk=$here/$suite.disk wheels=$system/usr/share/wheels pins=$checkout/deploy/requirements/agent.txt
+    cmp -s "$pins" "$disk/agent.txt" && return
+    rm -rf "$disk" "$wheels"
+    mkdir -p "$disk" "$wheels"
+    needed_on_arm "$pins" | "$checkout/.venv/bin/python" -m pip download --quiet --no-deps --only-binary :all: \
+        --python-version "$python" "${platforms[@]}" --dest "$wheels" --requirement /dev/stdin >"$system.pip.log" 2>&1 ||
+        fail "pip found no wheels of ARM for all of $pins: see $system.pip.log"
+    printf '[global]\nno-index = true\nfind-links = /usr/share/wheels\n' >"$system/etc/pip.conf"
+    for number in 11 12; do
+        printf '[Match]\nMACAddress=52:54:00:00:00:%02x\n[Network]\nAddress=10.35.0.%d/24\n' "$number" "$number" \
+            >"$system/etc/systemd/network/$number.network"
+    done
+    echo "/dev/vda / ext4 errors=remount-ro 0 1" >"$system/etc/fstab"
+    printf '127.0.0.1 localhost\n10.35.0.11 left\n10.35.0.12 right\n' >"$system/etc/hosts"
+    chroot "$system" systemctl --quiet enable systemd-networkd ssh
+    chroot "$system" useradd --create-home --shell /bin/bash pi || [ $? = 9 ]
+    echo "pi ALL=(ALL) NOPASSWD: ALL" >"$system/etc/sudoers.d/pi"
+    ssh-keygen -q -t ed25519 -N "" -C "" -f "$disk/pi"
+    install -D --mode 644 "$disk/pi.pub" "$system/home/pi/.ssh/authorized_keys"
+    cp "$system/etc/ssh/ssh_host_ed25519_key.pub" "$disk"
+    cp "$system"/boot/vmlinuz-* "$disk/kernel"
+    cp "$system"/boot/initrd.img-* "$disk/initrd"
+    mke2fs -q -t ext4 -d "$system" "$disk/root.ext4" 6G
+    cp "$pins" "$disk/agent.txt"
 }
 
 # Wheels are unpacked by this machine's pip, which is ten times faster than an emulated one.
@@ -68,18 +133,7 @@ make_venv() {
     cmp -s "$pins" "$venv/requirements.lock" && return
     rm -rf "$venv"
     mkdir -p "$venv/bin" "$site"
-    "$checkout/.venv/bin/python" - "$pins" "$python" >"$venv/pins.txt" <<'PINS'
-import sys
-from packaging.requirements import Requirement
-path, version = sys.argv[1:]
-there = {"platform_machine": "aarch64", "python_version": version, "python_full_version": version + ".2"}
-for line in open(path):
-    requirement = Requirement(line.strip())
-    if requirement.marker is None or requirement.marker.evaluate(there):
-        print(f"{requirement.name}{requirement.specifier}")
-PINS
-    local platforms=(--platform manylinux2014_aarch64)
-    for minor in $(seq 17 36); do platforms+=(--platform "manylinux_2_${minor}_aarch64"); done
+    needed_on_arm "$pins" >"$venv/pins.txt"
     "$checkout/.venv/bin/python" -m pip install --quiet --no-deps --no-compile --python-version "$python" \
         "${platforms[@]}" --target "$site" --requirement "$venv/pins.txt" >"$here/$suite.pip.log" 2>&1 ||
         fail "pip found no wheels of ARM for all of requirements.lock: see $here/$suite.pip.log"
@@ -107,6 +161,7 @@ write_cpuinfo() {
     register_qemu
     [ -e "$checkout/.venv/.ready" ] || make -C "$checkout" setup >&2
     make_system
+    if [ "$kind" ]; then make_disk; exit; fi
     make_venv
     write_cpuinfo
 } 9>"$here/lock"

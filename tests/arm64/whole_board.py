@@ -1,0 +1,211 @@
+"""Two whole emulated boards and an agent on x86-64, installed and used as the documents say.
+
+`make test-arm64-board` runs this file in a network namespace. The tests follow one another: the
+first installs what all others use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.arm64.boards import DISK, HERE, Board, Room, make_network
+from tests.arm64.launches import ROOT, launch, model, stream_until_it_is_back, write_cluster
+from tests.docs.markdown import blocks
+from tests.launcher_runtime.clusters import wait_until_it_listens, write_network
+from tests.upgrade.boards import BROKEN, make_wheel
+
+README = ROOT / "deploy" / "README.md"
+PC = "pc"
+NETWORKS = ("digits", "squeezenet")
+FIXTURES = sorted(path.stem for path in (ROOT / "tests/fixtures/models").glob("*.onnx"))
+
+
+def cluster(room: Room, *names: str, **keys: object) -> Path:
+    addresses = {board.name: board.address for board in room.boards.values()}
+    addresses[PC] = f"tcp://{HERE}:5500"
+    nodes = [{"name": name, "address": addresses[name]} for name in names or addresses]
+    return write_cluster(room.folder, nodes, **keys)
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    make_network()
+    made = Room(tmp_path_factory.mktemp("room"))
+    for name in ("dist", "deploy"):
+        (made.folder / name).symlink_to(ROOT / name)
+    try:
+        for board in made.boards.values():
+            board.power_on()
+        for board in made.boards.values():
+            board.wait()
+        yield made
+    finally:
+        for board in made.boards.values():
+            board.cut_power()
+
+
+@pytest.fixture(scope="module")
+def left(room: Room) -> Board:
+    return room.boards["left"]
+
+
+@pytest.fixture(scope="module")
+def installed(room: Room) -> Room:
+    """Follow the commands of `deploy/README.md`: first those here, then those on each board."""
+    cluster(room, model="onnx-wheel:squeezenet")
+    here, there = blocks(README, "sh")[:2]
+    names = " ".join(room.boards)
+    room.shell(here.replace("jetson1 jetson2 jetson3 jetson4 jetson5", names))
+    script = "\n".join(line for line in there.splitlines() if "journalctl" not in line)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: room.on(name, script), room.boards))
+    return room
+
+
+@pytest.fixture(scope="module")
+def with_pc(installed: Room) -> Iterator[Room]:
+    """The boards with their agents, and one on this machine."""
+    address = f"tcp://{HERE}:5500"
+    options = ["--listen", address, "--name", PC, "--keys", "keys/pc", "--cache", "pc-cache"]
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "nodes.cli", *options], stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, cwd=installed.folder,
+    )  # fmt: skip
+    try:
+        wait_until_it_listens(address)
+        yield installed
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def agent_is(room: Room, name: str) -> dict[str, str]:
+    """What systemd knows of a board's agent."""
+    properties = "ActiveState,User,WatchdogUSec,MemoryMax,MainPID,NRestarts"
+    said = room.on(name, f"systemctl show node-agent --property {properties}")
+    return dict(line.split("=", 1) for line in said.splitlines())
+
+
+def test_the_service_runs_as_its_unit_says(installed: Room) -> None:
+    for name in installed.boards:
+        found = agent_is(installed, name)
+        assert (found["ActiveState"], found["User"]) == ("active", "csdf-edge")
+        assert (found["WatchdogUSec"], found["NRestarts"]) == ("2min", "0")
+        memory = int(installed.on(name, "awk '/MemTotal/ {print $2}' /proc/meminfo")) * 1024
+        assert int(found["MemoryMax"]) == pytest.approx(0.8 * memory, rel=0.01)
+        journal = installed.on(name, "sudo journalctl --unit node-agent --output cat")
+        assert " ready: control tcp://0.0.0.0:5500" in journal
+        assert "this agent can open every file of its user" not in journal  # Landlock works
+        assert installed.on(name, "uname --machine") == "aarch64\n"
+
+
+def test_the_doctor_finds_no_error(with_pc: Room) -> None:
+    code, found = launch("doctor", str(cluster(with_pc, model="onnx-wheel:squeezenet")))
+    assert code == 0, found["findings"]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "vertical"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_three_machines_compute_what_the_whole_network_does(
+    with_pc: Room, name: str, strategy: str
+) -> None:
+    network, given = model(name, with_pc.folder)
+    path = cluster(with_pc, model=network, input=given, strategy=strategy, frames=3)
+    code, report = launch(str(path))
+    assert code == 0, report
+    assert report["max_relative_error"] <= 1e-4
+    if strategy != "auto":
+        assert len(report["nodes"]) == 3
+
+
+def test_a_power_cut_in_a_stream_and_the_return(with_pc: Room, left: Board) -> None:
+    network = write_network(with_pc.folder / "net.onnx", layers=9, channels=64)
+    path = cluster(with_pc, model=str(network), strategy="sequential", objective="period")
+
+    def cut_and_boot() -> None:
+        left.cut_power()
+        left.power_on()
+        left.wait()
+
+    stream_until_it_is_back(path, network, cut_and_boot)
+    assert agent_is(with_pc, "left")["ActiveState"] == "active"
+
+
+@pytest.mark.slow
+def test_a_power_cut_in_an_upload_and_the_return(with_pc: Room, left: Board) -> None:
+    network = str(ROOT / "tests/fixtures/models/ResNet50.onnx")
+    path = cluster(with_pc, "left", model=network, input="random", frames=1, recovery=False)
+    received = Path(f"/sys/class/net/{left.name}/statistics/tx_bytes")
+    before = int(received.read_text())
+    with subprocess.Popen(
+        [sys.executable, "-c", "from csdf_edge.entry import launch; launch()", str(path)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as launching:  # fmt: skip
+        while int(received.read_text()) < before + 30_000_000:  # of 102 MB
+            with pytest.raises(subprocess.TimeoutExpired):
+                launching.wait(0.05)
+        left.cut_power()
+        assert launching.wait(300) != 0
+    left.power_on()
+    left.wait()
+    code, report = launch(str(path))
+    assert code == 0, report
+    assert report["max_relative_error"] <= 1e-4
+
+
+@pytest.mark.slow
+def test_an_agent_that_hangs_is_ended_by_the_watchdog(installed: Room) -> None:
+    before = agent_is(installed, "right")
+    said = (
+        "sudo timeout 300 journalctl --unit node-agent --follow --lines 0 --output cat 2>/dev/null"
+    )
+    installed.on(
+        "right",
+        f"sudo kill -STOP {before['MainPID']}\n"
+        f"bash -c 'grep --max-count 1 \" ready: control\" < <({said})'",
+    )
+    found = agent_is(installed, "right")
+    assert (found["ActiveState"], found["NRestarts"]) == ("active", "1")
+    assert found["MainPID"] != before["MainPID"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIXTURES)
+def test_memory_is_what_was_predicted(installed: Room, name: str) -> None:
+    network, given = model(name, installed.folder)
+    code, report = launch(str(cluster(installed, "left", model=network, input=given, frames=1)))
+    assert code == 0, report
+    assert report["max_relative_error"] <= 1e-4
+    (node,) = report["nodes"]
+    predicted, peak = node["memory_predicted_bytes"], node["memory_measured_bytes"]
+    with (DISK.parent / "memory.jsonl").open("a") as table:
+        row = {"network": name, "predicted": predicted, "peak": peak}
+        table.write(json.dumps(row) + "\n")
+    assert 0.9 <= predicted / peak <= 1.1
+
+
+@pytest.mark.slow
+def test_an_upgrade_and_the_return_from_a_broken_version(installed: Room) -> None:
+    home = str(installed.folder / "home")
+    path = cluster(installed, "left", "right", model="onnx-wheel:squeezenet", input="random")
+    good = make_wheel(installed.folder, "0.2.0")
+    code, said = launch("upgrade", str(path), "--wheel", str(good), HOME=home)
+    assert code == 0, said
+    assert said["upgraded"] == ["left", "right"]
+    bad = make_wheel(installed.folder, "0.3.0", BROKEN)
+    code, said = launch("upgrade", str(path), "--wheel", str(bad), HOME=home)
+    assert (code, said["untouched"]) == (1, ["right"])
+    (problem,) = said["problems"]
+    assert problem["outcome"] == "it has its former version again, whose agent works"
+    digest = hashlib.sha256(good.read_bytes()).hexdigest()[:12]
+    for name in installed.boards:
+        current = installed.on(name, "readlink /opt/csdf-edge/current")
+        assert current == f"versions/0.2.0-{digest}\n"
