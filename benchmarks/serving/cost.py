@@ -125,7 +125,7 @@ def picture_rows(cluster: LiveCluster, http: int, given: argparse.Namespace) -> 
     def over_http() -> None:
         connection.request("POST", f"/v1/predict/{MODEL}", content)
         answer = connection.getresponse()
-        if answer.status != 200 or not json.loads(answer.read())["objects"]:
+        if answer.status != 200 or not json.loads(answer.read())["predictions"]["objects"]:
             raise SystemExit(f"a picture was answered by {answer.status}")
 
     with closing(connection):
