@@ -103,12 +103,12 @@ class ServedSinks:
         return self
 
     def do_without(self, failed: Callable[[str], None]) -> None:
-        """Continue without a sink that can take nothing more, after telling `failed` why."""
+        """Continue without a sink that has failed, after telling `failed` why."""
 
         def ended(delivery: Delivery, thread: Future[None]) -> None:
             if (error := thread.exception()) is not None:
                 delivery.abandon()
-                failed(f"{error}; results of requests are no longer delivered there")
+                failed(f"{error}; this sink gets no more results of requests")
 
         for delivery, thread in zip(self._deliveries, self.running, strict=True):
             thread.add_done_callback(partial(ended, delivery))

@@ -240,5 +240,5 @@ def test_a_server_can_do_without_a_sink_that_fails() -> None:
 
     asyncio.run(run())
     assert said == [
-        "the test's sink: OSError: gone; results of requests are no longer delivered there"
+        "the test's sink: OSError: gone; this sink gets no more results of requests"
     ]
