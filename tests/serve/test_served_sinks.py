@@ -239,6 +239,4 @@ def test_a_server_can_do_without_a_sink_that_fails() -> None:
                 await asyncio.wait_for(sinks.put("later", {}), WAIT_S)
 
     asyncio.run(run())
-    assert said == [
-        "the test's sink: OSError: gone; this sink gets no more results of requests"
-    ]
+    assert said == ["the test's sink: OSError: gone; this sink gets no more results of requests"]
