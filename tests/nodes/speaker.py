@@ -25,6 +25,10 @@ from nodes.protocol.messages import PROTOCOL, GetStats, Hello, Message, Stats, W
 WAIT_S = 20.0
 """What must happen happens within this, or the test fails."""
 
+NEVER_MS = 3_600_000
+"""Redials after longer than any test takes. If it never redialled (-1), ZeroMQ would drop what
+arrived just before the connection ended."""
+
 
 class AgentProcess:
     """A `node-agent` on free loopback ports; `control` and `data` are where it listens.
@@ -139,7 +143,7 @@ class Speaker:
         context: zmq.Context,
         address: str,
         keys: tuple[bytes, bytes] | None = None,
-        redial_ms: int = -1,
+        redial_ms: int = NEVER_MS,
     ) -> None:
         self.socket = context.socket(zmq.DEALER)
         if keys is not None:
