@@ -356,7 +356,7 @@ def of_service(options: argparse.Namespace) -> dict[str, Any]:
             time.sleep(max(0.0, began_s + seconds - time.monotonic()))
         if service.end():
             raise SystemExit(f"the service did not end well: {service.complaints()}")
-        log = service.complaints()
+        log = "".join(service.lines) + service.complaints()
         ends = re.findall(
             r"(camera\d+): its stream has ended: (\d+) frames read, (\d+) dropped, (\d+) results",
             log,
@@ -387,7 +387,6 @@ def write_service(folder: Path, ports: Mapping[str, int]) -> Path:
     convolutions(folder / "means.onnx", LAYERS, FILTERS, SIDE)
     cluster = {
         "model": [{"path": "means.onnx", "name": name} for name in ports],
-        "task": "none",
         "strategy": "sequential-count",
         "nodes": [{"name": name} for name in NODES[:2]],
         "inputs": {name: {"source": f"tcp://127.0.0.1:{port}"} for name, port in ports.items()},

@@ -73,7 +73,8 @@ class Server:
 
     def end_of_output(self) -> int:
         """Read its output to the end; return its exit code."""
-        self.process.communicate(timeout=WAIT_S)
+        output = self.process.communicate(timeout=WAIT_S)[0]
+        self.lines += (output or "").splitlines(keepends=True)
         return self.process.returncode
 
 
