@@ -248,7 +248,7 @@ def check(certificate: bytes, file: bytes) -> dict[str, Any]:
         found, about = (json.loads(text, parse_float=str) for text in (file, certificate))
         what = "plan" if "plan" in about else "graph"
         head = "csdf-certificate 1", hashlib.sha256(file).hexdigest()
-        _require((about.pop("format"), about.pop(what)) == head, f"made for another {what}")
+        _require((about.pop("format", ""), about.pop(what, "")) == head, f"made for another {what}")
         _require(about.pop("model", None) == found.get("model_digest"), "made for another model")
         if what == "plan":
             return _check_plan(found, about)
@@ -291,7 +291,7 @@ def main(arguments: list[str]) -> int:
         for claim, value in check(*(Path(path).read_bytes() for path in arguments)).items():
             sys.stdout.write(f"proved: {claim} {value}\n")
     except (RefusedError, OSError, TypeError) as error:
-        sys.stderr.write(f"not proved: {error}\n")
+        sys.stderr.write(f"not proved: {error}\n" if len(arguments) == 2 else f"{__doc__}")
         return 1 if isinstance(error, RefusedError) else 2
     return 0
 

@@ -276,12 +276,14 @@ def test_the_checker_is_one_file_of_300_lines_that_needs_the_standard_library_on
     (tmp_path / "graph.json").write_bytes(file)
     (tmp_path / "good.json").write_text(json.dumps(by_hand(file)))
     (tmp_path / "bad.json").write_text(json.dumps({**by_hand(file), "live": []}))
-    for name, code, printed in (
-        ("good.json", 0, "proved: period 6"),
-        ("bad.json", 1, "not proved: the schedule is not one iteration"),
-        ("no.json", 2, "No such file"),
+    for names, code, printed in (
+        (("good.json", "graph.json"), 0, "proved: period 6"),
+        (("bad.json", "graph.json"), 1, "not proved: the schedule is not one iteration"),
+        (("graph.json", "good.json"), 1, "not proved: made for another graph"),
+        (("no.json", "graph.json"), 2, "No such file"),
+        ((), 2, "`python check.py CERTIFICATE GRAPH|PLAN`"),
     ):
-        command = [sys.executable, "-I", str(alone), name, "graph.json"]
+        command = [sys.executable, "-I", str(alone), *names]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == code
         assert printed in done.stdout + done.stderr
