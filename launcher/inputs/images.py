@@ -141,8 +141,9 @@ def decoded_from(file: BinaryIO, mode: str, *, most_pixels: int = MOST_PIXELS) -
 def upright(picture: Image.Image, mode: str) -> Image.Image:
     """Return a picture that is open, turned as its EXIF data say, in Pillow's `mode`.
 
-    Raises what Pillow raises.
+    Raises what Pillow raises, and `ValueError` for one of too many pixels.
     """
+    _check_size(picture, MOST_PIXELS)
     turn = _UPRIGHT.get(_orientation(picture))
     found = _eight_bits(picture)
     if found.mode != mode:
@@ -161,11 +162,13 @@ def _opened(file: BinaryIO, most_pixels: int) -> Image.Image:
     if head.startswith(_PNG):
         image = PngImagePlugin.PngImageFile(file)
         bits = head[24] * _CHANNELS.get(head[25], 1)
-        _check_size(image, bits, 8 * DEFLATE_RATIO * size_bytes, most_pixels)
+        _check_size(image, most_pixels)
+        _check_claim(image, bits, 8 * DEFLATE_RATIO * size_bytes)
     elif head.startswith(_JPEG):
         image = _Jpeg(file)
         most = max(SMALL_PIXELS, JPEG_PIXELS_PER_BYTE * size_bytes)
-        _check_size(image, 1, most, most_pixels)
+        _check_size(image, most_pixels)
+        _check_claim(image, 1, most)
         if _scans(file) > MOST_SCANS:
             raise ValueError(f"it has more than {MOST_SCANS} scans, each of the whole picture")
     else:
@@ -173,17 +176,22 @@ def _opened(file: BinaryIO, most_pixels: int) -> Image.Image:
     return image
 
 
-def _check_size(image: Image.Image, cost: int, most: int, most_pixels: int) -> None:
-    """Raise `ValueError` if a picture is too large, or needs more than its file has (`most`).
-
-    `cost` is what a pixel needs, in the unit of `most`.
-    """
+def _check_size(image: Image.Image, most_pixels: int) -> None:
+    """Raise `ValueError` if a picture is too large."""
     width, height = image.size
     if width * height > most_pixels or max(width, height) > MOST_SIDE:
         raise ValueError(
             f"it has {width}×{height} pixels, but at most {most_pixels // 10**6} million are "
             f"decoded, {MOST_SIDE} along an edge; make it smaller"
         )
+
+
+def _check_claim(image: Image.Image, cost: int, most: int) -> None:
+    """Raise `ValueError` if a picture needs more than its file has (`most`).
+
+    `cost` is what a pixel needs, in the unit of `most`.
+    """
+    width, height = image.size
     if cost * width * height > most:
         raise ValueError(f"it claims {width}×{height} pixels, more than so short a file can hold")
 

@@ -225,7 +225,7 @@ def picture_of(given: object) -> tuple[Array, str]:
                     f"{os.fspath(given)}: is not one image; predictions(…) takes videos, cameras "
                     "and folders"
                 )
-            if path.is_dir():
+            if os.path.isdir(path):  # of a name that is too long, Path.is_dir raises
                 raise BadInputError(f"{path}: is a folder; predictions(…) takes all its images")
             return read_pixels(path), path.name
         case bytes() | bytearray() | memoryview():

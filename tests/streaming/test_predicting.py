@@ -97,7 +97,12 @@ def test_a_picture_of_pillow_is_turned_upright_as_its_file_is(tmp_path: Path) ->
         ("clip.mp4", "is not one image; predictions"),
         ("rtsp://camera/1", "is not one image; predictions"),
         (".", "is a folder; predictions"),
+        ("x" * 300 + ".png", "cannot be read as an image: File name too long$"),
         (b"no image", "the image cannot be read: it is neither a PNG nor a JPEG"),
+        (
+            Image.new("1", (70_000, 1)),
+            "the image cannot be read: it has 70000×1 pixels, but at most",
+        ),
         (3, "an image is a path, the bytes of a PNG or JPEG file, .* not int"),
         (None, "not NoneType"),
     ],
