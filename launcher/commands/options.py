@@ -235,7 +235,7 @@ class SweepOptions:
     The trials are stored as a study. The same command adds trials to it, also from several machines
     at once. Ctrl-C keeps the finished ones. It stops where all trials are equal.
 
-    Exit code 0: the trials were made. 2: an argument cannot be used. 130: interrupted.
+    Exit code 0: the trials were made. 2: an argument cannot be used. 130: Ctrl-C. 143: SIGTERM.
     """
 
     cluster: Annotated[

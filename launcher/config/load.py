@@ -73,6 +73,7 @@ def validated_as(
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
         raise source.error(where, f"the key {missing!r} is missing")
+    location = _as_written(source.data, location)
     what = problem_text(first, location, keys)
     if (written := source.written.get(location)) is not None:
         what = what.replace(f", not {brief(first['input'])}", f", not {written}")
@@ -98,6 +99,18 @@ def _location(problem: Mapping[str, Any]) -> Location:
         if location[0] == "model" and location[length - 1] == "inputs":
             return location[: length + 1]
     return location[:2] if location[:1] == ("pins",) else location
+
+
+def _as_written(data: object, location: Location) -> Location:
+    """The location of a text that stands for a mapping: `task` in place of `task.kind`."""
+    for length, part in enumerate(location):
+        if isinstance(data, str):
+            return location[:length]
+        try:
+            data = data[part]  # type: ignore[index]
+        except (LookupError, TypeError):
+            break
+    return location
 
 
 def _line(source: ParsedFile, location: Location) -> int:

@@ -6,6 +6,7 @@ Pydantic finds it; the sentence says what the value must be and, unless that is 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -122,7 +123,8 @@ def problem_text(
         if word in context:
             return f"must be {relation} {_number(context[word])}, not {brief(given)}"
     if kind == "literal_error":
-        return f"must be {context['expected']}, not {brief(given)}"
+        near = suggestion(str(given), re.findall("'([^']+)'", context["expected"]))
+        return f"must be {context['expected']}, not {brief(given)}{near}"
     if kind in ("too_short", "string_too_short"):
         if location == ("nodes",):
             return "lists no node; a cluster needs at least one"

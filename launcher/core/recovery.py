@@ -310,7 +310,8 @@ class Recoverer:
             return []
         left_s = self._waiting.left_s(now_s)
         within = "without a limit" if left_s == inf else f"{duration(left_s)} at most"
-        waits = f"waiting {within} for {whom} {come}"
+        key = " (run.start_wait_s)" if self.outage.is_start and left_s < inf else ""
+        waits = f"waiting {within} for {whom} {come}{key}"
         reason = "" if self.outage.is_start else f"{'; '.join(self.outage.reasons)}; "
         return [Notice(f"{reason}{why}; {waits}", "warning")]
 

@@ -42,13 +42,13 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
     if all(session.started_by_us for session in named):
         return RunFailedError(f"{places} did not answer within {waited_s:g} s of being started")
     sentence = (
-        f"{places} did not answer within {waited_s:g} s: is node-agent running there, "
-        "and can this machine reach it?"
+        f"{places} did not answer within {waited_s:g} s; check that node-agent runs "
+        "there, and that this machine can reach it"
     )
     closing = ", ".join(where(session) for session in named if session.closes_early)
     if closing:
         sentence += (
-            f" The port of {closing} closes every connection during the handshake: either another "
+            f". The port of {closing} closes every connection during the handshake: either another "
             "program than node-agent listens there, or too many connections reach the port (the "
             "agent's log says from where)"
         )
@@ -132,7 +132,7 @@ def failed(
     their keys."""
     if is_barred:
         return BarredError(
-            f"{where(session)}: {reason}. `launch FILE --make-keys` makes keys with "
+            f"{where(session)}: {reason}. `launch cluster.yaml --make-keys` makes keys with "
             "which all nodes know each other; each node needs its own folder of them"
         )
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")

@@ -310,7 +310,8 @@ class Watch:
         if session.node in self._unlinked and is_past(self._links_due_s, now_s):
             return (
                 f"its data port at {self._unlinked[session.node]} did not answer within "
-                f"{self._limits.run.connect_timeout_s:g} s: can this machine reach that port too?"
+                f"{self._limits.run.connect_timeout_s:g} s; check that this machine can reach that "
+                "port too"
             )
         if session.pinged_s is not None and is_past(self._silent_at_s(session), now_s):
             limit_s, silent_s = self._limits.silence_s(session.state), now_s - session.pinged_s

@@ -72,13 +72,13 @@ def wire_of(cluster: Cluster) -> WirePolicy:
 
 
 def check_strategy(cluster: Cluster) -> None:
-    """Raise `BadInputError`, which lists all strategies, if the cluster names an unknown one."""
+    """Raise `BadInputError`, which suggests others, if the cluster names an unknown one."""
     if mistake := _unknown(cluster.config.strategy):
         raise cluster.error(("strategy",), mistake)
 
 
 def check_strategy_option(option: str, name: str) -> None:
-    """Raise `BadInputError`, which lists all strategies, if an option names an unknown one."""
+    """Raise `BadInputError`, which suggests others, if an option names an unknown one."""
     if mistake := _unknown(name):
         raise BadInputError(f"{option}: {mistake}")
 
@@ -87,7 +87,9 @@ def _unknown(name: str) -> str:
     if name in STRATEGIES:
         return ""
     known = sorted(STRATEGIES)
-    return f"unknown strategy {name!r}; known are {', '.join(known)}{suggestion(name, known)}"
+    return f"unknown strategy {name!r}" + (
+        suggestion(name, known) or f"; known are {', '.join(known)}"
+    )
 
 
 def summary(network: Network, filled_seed: int | None) -> str:

@@ -30,7 +30,7 @@ class Request:
 
     Exit code 0: every frame has a result that agrees. 1: the run failed, or
     a result differs. 2: something given cannot be used, and nothing was
-    run. 130: Ctrl-C.
+    run. 130: Ctrl-C. 143: SIGTERM.
     """
 
     # An option that is None leaves the choice to `cluster.yaml`.

@@ -66,6 +66,12 @@ ADDED = [
         "line 5, input[0]: 'rtsp://camera/stream' is a source, of which there can be only one",
     ),
     (
+        "task: detection",
+        "line 5, task: must be 'auto', 'classify', 'detect', 'segment', 'pose', 'obb', 'semantic' "
+        "or 'none', not 'detection'; did you mean 'detect'?",
+    ),
+    ("task: {kind: cats}", "line 5, task.kind: must be 'auto', "),
+    (
         "run: {connect_timeout: 3}",
         "line 5, run.connect_timeout: unknown key; did you mean 'connect_timeout_s'?",
     ),

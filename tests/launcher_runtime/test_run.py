@@ -225,8 +225,8 @@ def test_an_address_where_nobody_is_ends_with_its_name(two: Cluster, cache: Path
             nodes=nodes,
         )
     assert str(unreachable.value) == (
-        f"node 'n1' at {address} did not answer within 0.5 s: is node-agent running there, "
-        "and can this machine reach it?"
+        f"node 'n1' at {address} did not answer within 0.5 s; check that node-agent runs "
+        "there, and that this machine can reach it"
     )
 
 

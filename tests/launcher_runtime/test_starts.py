@@ -101,7 +101,7 @@ def test_a_node_that_is_off_is_named_and_the_others_begin_without_it() -> None:
     (absence,) = world.supervisor.absences
     assert absence.node == "n1"
     assert absence.came_s is None
-    assert "node 'n1' at tcp://10.0.0.1:7000 did not answer within 10 s: is node-agent" in (
+    assert "node 'n1' at tcp://10.0.0.1:7000 did not answer within 10 s; check that node-agent" in (
         absence.reason
     )
     assert world.told(absence.reason)
@@ -184,7 +184,7 @@ def test_if_too_few_answer_the_run_waits_for_more() -> None:
         world.is_absent(name, until_s=25.0)
     world.finish()
     assert world.told("the nodes that answer cannot continue")
-    assert world.told("waiting 30 s at most for other nodes to come")
+    assert world.told("waiting 30 s at most for other nodes to come (run.start_wait_s)")
     assert world.supervisor.absences == ()
 
 

@@ -243,7 +243,7 @@ def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
     assert world.end_s == LIMITS.run.connect_timeout_s
     assert str(error) == (
         "node 'n0' at tcp://10.0.0.0:7000, node 'n2' at tcp://10.0.0.2:7000 did not answer within "
-        "10 s: is node-agent running there, and can this machine reach it?"
+        "10 s; check that node-agent runs there, and that this machine can reach it"
     )
     assert stderr_tail(world) == {"n1": "Bye"}
 
