@@ -227,14 +227,17 @@ OWN = "tests/architecture/test_rules.py"
 def test_every_test_is_run_in_exactly_one_of_two_parts(target: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     recipe = makefile.partition(f"\n{target}: ")[2].partition("\n\n")[0]
-    together, alone = (
-        line.split("/pytest ")[1] for line in recipe.splitlines() if "/pytest" in line
-    )
+    recipe = recipe.replace("\\\n", "")
+    commands = [line.split("/pytest ")[1:] for line in recipe.splitlines() if "/pytest" in line]
+    (together, *together_again), (alone, *alone_again) = commands
     quick = " and not slow" if target == "fast" else ""
     few = quick or " and not further"
     assert together.startswith(f'-m "not alone{few}" --numprocesses ')
     assert "tests" not in together
-    assert alone == f'-m "alone{quick}" $(ALONE)'
+    assert alone.startswith(f'-m "alone{quick}" $(ALONE)')
+    again = target == "test"  # what failed, alone
+    assert together_again == [f'-m "not alone{few}" $(AGAIN)'] * again
+    assert alone_again == [f'-m "alone{quick}" $(AGAIN) $(ALONE)'] * again
 
 
 def test_what_make_test_leaves_out_is_slow_and_runs_elsewhere() -> None:
