@@ -75,7 +75,7 @@ def is_the_front(found: Graph, draw: random.Random) -> bool:
     else:
         why = ""
     if why:
-        reasons = "no pace", "no capacities", "leads from", "more room"
+        reasons = "no pace", "no capacities", "leads from", "more room", "nothing bounds"
         assert any(part in why for part in reasons)
         return False
     cost = [found.channel[name].token_bytes for name in names]
