@@ -23,7 +23,7 @@ from launcher.clock import now_s
 from launcher.config.ends.sink import FrameResult
 from launcher.errors import BadInputError, shortened
 from launcher.inputs.fitting import ImagePlacement
-from launcher.inputs.images import keep_freed_memory
+from launcher.inputs.images import decode_quickly
 from launcher.serve.errors import Refusal, RequestError
 from launcher.serve.over_http import form
 from launcher.serve.over_http.bodies import Bodies
@@ -102,7 +102,7 @@ class Predicting:
     """Models of which the log says already why they take no pictures."""
 
     def __post_init__(self) -> None:
-        keep_freed_memory()
+        decode_quickly()
 
     async def answer(
         self, request: web.BaseRequest, served: ServedVersion, bodies: Bodies
