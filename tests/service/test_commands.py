@@ -280,8 +280,9 @@ def test_its_log_can_be_json_that_names_runs_and_nodes(tmp_path: Path) -> None:
     lost = next(line for line in lines if "was lost" in line["message"])
     assert lost["level"] == "warning"
     assert lost["node"] in ("n0", "n1")
-    again = next(line for line in lines if "streaming again" in line["message"])
-    assert again["run"] == lost["run"]
+    if "continues without it" not in lost["message"]:  # a busy machine may have left it no layers
+        again = next(line for line in lines if "streaming again" in line["message"])
+        assert again["run"] == lost["run"]
     service.terminate()
     assert {line["level"] for line in lines} <= {"info", "warning"}
     assert (service.wait(), service.communicate()[0]) == (0, "")
