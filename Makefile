@@ -96,7 +96,7 @@ test-tvm:
 # Needs root, and makes a Debian for arm64 first (tests/arm64/environment.sh). Emulation is slow: the
 # quick part takes five minutes of a machine left alone, the whole one forty.
 ARM64 := tests/arm64/environment.sh
-ON_ARM64 := $(addprefix tests/nodes/,test_cache.py test_codec.py test_encoding.py test_fifo_contract.py test_sandbox.py \
+ON_ARM64 := $(addprefix tests/nodes/,test_cache.py test_codec.py test_encoding.py test_fifo_ends.py test_sandbox.py \
     test_worker.py executors/test_onnx_alignment.py executors/test_onnx_blocking.py executors/test_onnx_runtime.py)
 
 test-arm64: setup

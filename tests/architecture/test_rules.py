@@ -4,6 +4,7 @@ import ast
 import builtins
 import dataclasses
 import re
+import subprocess
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
@@ -257,6 +258,15 @@ def test_all_tests_that_run_alone_are_in_the_files_that_make_test_names() -> Non
         if "pytest.mark.alone" in source.text and source.name != OWN
     ]
     assert sorted(marked) == [f"tests/{path}" for path in re.findall(r"[\w/]+\.py", named)]
+
+
+def test_all_tests_that_the_makefile_names_exist() -> None:
+    targets = (ROOT / "Makefile").read_text().partition("\n.PHONY: ")[2].partition("\n")[0].split()
+    command = ["make", "--just-print", *targets]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = set(re.findall(r"\btests/[\w./]+", printed))
+    assert "tests/nodes/test_encoding.py" in named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def _is_builtin_error(name: str) -> bool:

@@ -25,6 +25,16 @@ from tests.launcher_runtime.clusters import wait_until_it_listens, write_network
 from tests.upgrade.boards import BROKEN, make_wheel
 
 README = ROOT / "deploy" / "README.md"
+TAKE_PREPARED = """
+sudo mkdir -p /opt/csdf-edge/versions
+sudo mv /opt/csdf-edge/prepared /opt/csdf-edge/versions/$version
+sudo sed -i "s:/opt/csdf-edge/prepared/:/opt/csdf-edge/versions/$version/:" /opt/csdf-edge/versions/$version/bin/pip*
+"""
+"""The environment of Python has the agent's requirements already (environment.sh), so that `venv` and
+`pip install -r` find them there. An emulated board unpacks them in a quarter of an hour; it does in
+the upgrade.
+"""
+
 PC = "pc"
 NETWORKS = ("digits", "squeezenet")
 FIXTURES = sorted(path.stem for path in (ROOT / "tests/fixtures/models").glob("*.onnx"))
@@ -66,7 +76,8 @@ def installed(room: Room) -> Room:
     here, there = blocks(README, "sh")[:2]
     names = " ".join(room.boards)
     room.shell(here.replace("jetson1 jetson2 jetson3 jetson4 jetson5", names))
-    script = "\n".join(line for line in there.splitlines() if "journalctl" not in line)
+    version, *lines = (line for line in there.splitlines() if "journalctl" not in line)
+    script = "\n".join([version, TAKE_PREPARED, *lines])
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: room.on(name, script), room.boards))
     return room
