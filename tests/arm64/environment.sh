@@ -70,7 +70,8 @@ make_system() {
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
     rm -rf "$system"
     # An initrd for QEMU's machine only is made in seconds, one for all boards in minutes.
-    mkdir -p "$system/etc/initramfs-tools/conf.d" "$system/usr/share/initramfs-tools/modules.d"
+    mkdir -p "$system/etc/initramfs-tools/conf.d" "$system/usr/share/initramfs-tools/modules.d" "$system/etc/dpkg/dpkg.cfg.d"
+    echo force-unsafe-io >"$system/etc/dpkg/dpkg.cfg.d/quick"
     echo MODULES=list >"$system/etc/initramfs-tools/conf.d/modules"
     printf '%s\n' virtio_pci virtio_blk ext4 >"$system/usr/share/initramfs-tools/modules.d/board"
     debootstrap --arch=arm64 --variant=minbase --include="$in_system" \

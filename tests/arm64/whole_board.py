@@ -26,13 +26,14 @@ from tests.upgrade.boards import BROKEN, make_wheel
 
 README = ROOT / "deploy" / "README.md"
 TAKE_PREPARED = """
+there=/opt/csdf-edge/versions/$version
 sudo mkdir -p /opt/csdf-edge/versions
-sudo mv /opt/csdf-edge/prepared /opt/csdf-edge/versions/$version
-sudo sed -i "s:/opt/csdf-edge/prepared/:/opt/csdf-edge/versions/$version/:" /opt/csdf-edge/versions/$version/bin/pip*
+sudo mv /opt/csdf-edge/prepared $there
+sudo sed -i "s:/opt/csdf-edge/prepared/:$there/:" $there/bin/pip*
 """
-"""The environment of Python has the agent's requirements already (environment.sh), so that `venv` and
-`pip install -r` find them there. An emulated board unpacks them in a quarter of an hour; it does in
-the upgrade.
+"""An environment of Python with the agent's requirements (environment.sh), in which `venv` and
+`pip install -r` find them: an emulated board unpacks them in a quarter of an hour. It does so in
+the test of upgrades.
 """
 
 PC = "pc"
