@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from launcher.config.access import DEFAULT_FOLDER, Access
 from launcher.config.node import NodeConfig
 from launcher.core.events import MessageMalformed, MessageReceived, NotAdmitted
-from launcher.doctor.conversation import ConversationReading, converse
+from launcher.doctor.conversation import ANSWER_S, ConversationReading, converse
 from launcher.doctor.path import PathReading, PortReach, Reach, reach, read_path
 from launcher.quantities import megabytes
 from launcher.run.doors import candidates
@@ -52,7 +52,8 @@ class Board:
     """A node at an address, what is needed to talk with it, and what its share of a plan needs.
 
     `file` is the cluster.yaml, and `version` this package's here. `ring` has the launcher's keys if
-    they could be read; `needed_bytes` is None if no plan is known.
+    they could be read; `needed_bytes` is None if no plan is known. The agent has `greeting_s` to
+    answer the greeting.
     """
 
     node: NodeConfig
@@ -62,6 +63,7 @@ class Board:
     version: str
     ring: KeyFolder | None = None
     needed_bytes: int | None = None
+    greeting_s: float = ANSWER_S
 
     @property
     def host(self) -> str:
@@ -94,6 +96,7 @@ def read_board(board: Board) -> BoardReading:
         greeting(LEASE_S),
         board.ring if guarded else None,
         lambda _: guarded,
+        board.greeting_s,
     )
     reading = replace(reading, talk=talk)
     greeted = talk.greeted

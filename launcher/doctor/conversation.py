@@ -93,15 +93,18 @@ def converse(
     hello: Hello,
     keys: KeyFolder | None,
     guards: Callable[[str], bool],
-    answer_s: float = ANSWER_S,
+    greeting_s: float = ANSWER_S,
 ) -> ConversationReading:
-    """Talk with the agent of `node` at `address`; nothing that it does raises."""
+    """Talk with the agent of `node` at `address`; nothing that it does raises.
+
+    It has `greeting_s` to answer the greeting, and `ANSWER_S` for each message after it.
+    """
     with Connections(keys, guards) as connections:
         contact = Contact(node, address, started_by_us=False)
-        roll = call_roll(connections, [contact], hello, answer_s, answer_s, keeps=True)
+        roll = call_roll(connections, [contact], hello, greeting_s, greeting_s, keeps=True)
         reading = ConversationReading(roll.greeted[node])
         if reading.greeted.welcome is not None:
-            reading = _Talk(connections, node, answer_s).measure(reading)
+            reading = _Talk(connections, node).measure(reading)
             connections.send(node, Bye())
         return reading
 
@@ -109,17 +112,16 @@ def converse(
 class _Talk:
     """One conversation, with an agent that is greeted."""
 
-    def __init__(self, connections: Connections, node: str, answer_s: float) -> None:
+    def __init__(self, connections: Connections, node: str) -> None:
         self._is_over = False
         self._connections = connections
         self._node = node
-        self._answer_s = answer_s
         self._unread: deque[Control] = deque()
 
     def ask(self, message: Control, kinds: tuple[type[Control], ...]) -> Control | None:
         """Send a message; return the next one of these kinds, None if none comes in time."""
         self._connections.send(self._node, message)
-        return self._next(kinds, time.monotonic() + self._answer_s)
+        return self._next(kinds, time.monotonic() + ANSWER_S)
 
     def _next(self, kinds: tuple[type[Control], ...], until_s: float) -> Control | None:
         while True:
@@ -193,7 +195,7 @@ class _Talk:
                 sent += CHUNK_BYTES
             if stored == sent:
                 return stored / (time.monotonic() - began_s), ""
-            answer = self._next((Stored, Failed), time.monotonic() + self._answer_s)
+            answer = self._next((Stored, Failed), time.monotonic() + ANSWER_S)
             if isinstance(answer, Failed):
                 return None, answer.reason
             if answer is None:

@@ -14,6 +14,7 @@ from launcher.config.load import Cluster, load_cluster
 from launcher.doctor.boards import Board, facts_of, judge_board, read_board
 from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
+from launcher.doctor.conversation import ANSWER_S
 from launcher.doctor.this_machine import LIMIT_S, NAME, examine_this_machine
 from launcher.errors import BadInputError, LauncherError
 from launcher.files import PROFILES, SIMPLIFIED, user_cache
@@ -27,7 +28,7 @@ from nodes.net.keys import KeyFolder, KeysError
 from partition.errors import PartitionError
 
 BOARD_S = 45.0
-"""How long a board may take; that is more than the sum of the limits of its parts."""
+"""How long a board may take after its greeting: more than the sum of the limits of the parts."""
 
 
 def examine(target: Path) -> Examination:
@@ -59,7 +60,8 @@ def examine(target: Path) -> Examination:
         *(partial(_examine_board, board, facts[board.node.name]) for board in boards),
     )
     side_by_side = [in_thread(task, "doctor") for task in tasks]
-    wait(side_by_side, max(LIMIT_S * max(1, len(here)), BOARD_S))
+    limits_s = [board.greeting_s + BOARD_S for board in boards]
+    wait(side_by_side, max([LIMIT_S * max(1, len(here)), *limits_s]))
     checked += [each for task in side_by_side if task.done() for each in task.result()]
     return Examination(tuple(checked), {name: each for name, each in facts.items() if each})
 
@@ -116,8 +118,9 @@ def _boards(cluster: Cluster, file: Path, needed: dict[str, int]) -> list[Board]
         except KeysError:  # the check of keys says so
             ring = None
     ours = version("csdf-edge")
+    greeting_s = max(ANSWER_S, cluster.config.run.connect_timeout_s)
     return [
-        Board(node, node.address, access, file, ours, ring, needed.get(node.name))
+        Board(node, node.address, access, file, ours, ring, needed.get(node.name), greeting_s)
         for node in cluster.config.nodes
         if node.address is not None
     ]
@@ -155,4 +158,4 @@ def _examine_board(board: Board, facts: dict[str, str]) -> list[Checked]:
         facts.update(facts_of(reading))
         return judge_board(board, reading)
 
-    return perform(board.node.name, [Check("board", run, BOARD_S)], None)
+    return perform(board.node.name, [Check("board", run, board.greeting_s + BOARD_S)], None)

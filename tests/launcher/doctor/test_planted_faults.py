@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -18,12 +21,18 @@ from launcher.core.events import MessageReceived
 from launcher.doctor.boards import LEASE_S, Board, judge_board, read_board
 from launcher.doctor.cluster_file import check_cluster_file
 from launcher.doctor.cluster_keys import check_cluster_keys
+from launcher.doctor.conversation import ANSWER_S
 from launcher.run.connections import Connections
 from launcher.run.roll_call import greeting
 from nodes.doctor.findings import Finding, Severity
 from nodes.net.keys import KeyFolder
 from nodes.protocol.messages import OLDEST_PROTOCOL, PROTOCOL, Refused
-from tests.launcher_runtime.clusters import foreign_agent, free_port
+from tests.launcher_runtime.clusters import (
+    daemons,
+    foreign_agent,
+    free_port,
+    wait_until_it_listens,
+)
 from tests.nodes.doctor.examined import agent, apply, doctor, on_board
 
 HERE = "tcp://127.0.0.1:0"
@@ -68,6 +77,18 @@ def test_a_sound_cluster_has_no_error(tmp_path):
         assert float(facts["link"].removesuffix(" MB/s")) > 1
         cached = [each for each in (tmp_path / "a").rglob("*") if each.is_file()]
         assert all(each.parent.name == "pins" for each in cached)  # nothing is left of the transfer
+
+
+@pytest.mark.slow
+def test_a_board_that_answers_late_has_the_time_that_cluster_yaml_gives(tmp_path):
+    with daemons(("a",), tmp_path / "cache") as started:
+        ((address, process),) = started.values()
+        wait_until_it_listens(address)
+        os.kill(process, signal.SIGSTOP)
+        Timer(2 * ANSWER_S, os.kill, (process, signal.SIGCONT)).start()
+        found = doctor("launch", write_cluster(tmp_path, address, "run: {connect_timeout_s: 60}\n"))
+    assert found.of("board") == []
+    assert found.data["facts"]["a"]["protocol"] == str(PROTOCOL)
 
 
 def test_what_a_node_that_launch_starts_needs_is_checked_on_this_machine(tmp_path):
