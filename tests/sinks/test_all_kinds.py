@@ -41,7 +41,7 @@ def test_every_kind_of_sink_gets_every_result_in_order(tmp_path: Path) -> None:
         f"{CLUSTER}  - {{kind: webhook, url: '{server.url}'}}\n"
         f"  - {{kind: mqtt, host: 127.0.0.1, port: {broker.port}, topic: t}}\n"
     )
-    launch = command("launcher.commands.launch", "cluster.yaml")
+    launch = command("launcher.commands.launch", "cluster.yaml", "--verbose")
     ran = subprocess.run(launch, cwd=tmp_path, capture_output=True, timeout=120, check=True)
     subscriber.catch_up()
     subscriber.end()
