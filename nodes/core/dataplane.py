@@ -40,7 +40,8 @@ SETTLED = 8
 """The first firings of a phase, which `phase_s` leaves out."""
 
 FEWEST_FIRINGS, MOST_FIRINGS = 32, 128
-"""How many of a phase's last firings `phase_s` is computed from."""
+"""How many of a phase's last firings `phase_s` is computed from; those whose waits were not counted
+are left out."""
 
 
 class DataPlane:
@@ -289,7 +290,7 @@ class DataPlane:
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
         self.phase_cpu_s[phase] += event.cpu_s
-        if self.firings[phase] > SETTLED:
+        if self.firings[phase] > SETTLED and event.undisturbed_s:
             self._lately_s[phase].append(event.undisturbed_s)
         for number in self._local_outputs[phase]:
             self._held.put(number, self._bytes[number])

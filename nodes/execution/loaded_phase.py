@@ -32,6 +32,8 @@ class LoadedPhase:
         node = self.node = deployment.node
         self.spec = spec
         self.subnet = subnet
+        self.passed_s = 0.0
+        """How long its last firing took."""
         self.inputs: dict[str, ChannelSpec] = {
             channel.tensor: channel
             for channel in deployment.channels

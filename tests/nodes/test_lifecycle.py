@@ -309,15 +309,17 @@ def test_what_is_loaded_ahead_is_closed_when_a_launcher_greets():
     assert has(agent.says(hello), act.CloseAhead)
 
 
-def test_statistics_have_the_usual_time_of_firings_once_there_are_enough():
+@pytest.mark.parametrize("every", [1, 2])
+def test_statistics_have_the_usual_time_of_firings_once_there_are_enough(every):
+    """Those of which the undisturbed time is unknown do not count."""
     agent, told = LoneCore().streaming(), []
     for frame in range(SETTLED + MOST_FIRINGS + 1):
         cold_s = 1.0 if frame < SETTLED or frame % 10 == 9 else 0.0
         agent.data(HOST_LINK, TensorHeader(7, 0, frame, "float32", (2,)), b"12345678", 8)
         firing = ev.FiringEnded(7, 0, frame, {"y": b"abcdefgh"}, 9.0)
-        agent.happens(firing._replace(undisturbed_s=0.25 + cold_s))
+        agent.happens(firing if frame % every else firing._replace(undisturbed_s=0.25 + cold_s))
         agent.data("n1", Credit(7, 1, 1))
         told.append(measured(agent).phase_s)
-    enough = SETTLED + FEWEST_FIRINGS - 1
+    enough = SETTLED + every * (FEWEST_FIRINGS - 1)
     assert set(told[:enough]) == {(0.0,)}
     assert set(told[enough:]) == {(0.25,)}

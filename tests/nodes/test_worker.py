@@ -15,7 +15,7 @@ import pytest
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.execution.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
-from nodes.execution.worker import Worker
+from nodes.execution.worker import ALL_COUNT, LONG_S, ONE_COUNTS_OF, Worker
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.host.usage import usage
 from nodes.protocol.messages import (
@@ -214,6 +214,18 @@ def test_while_it_computes_it_gives_back_what_was_needed_for_a_moment(engine):
     assert usage().rss_bytes < full_bytes - 30_000_000
     assert len(kept) == 500
     assert worker.stop(WAIT_S)
+
+
+def test_waits_for_other_processes_are_counted_for_few_of_many_quick_firings(worker):
+    loaded(worker)
+    before_s = 0.0
+    for k in range(ALL_COUNT - 2, ALL_COUNT + 3 * ONE_COUNTS_OF):
+        for phase, inputs in enumerate(({"x": frame(k)}, {}, {})):
+            worker.fire(Fire(1, phase, k, inputs))
+        ended, *_ = (worker.reported() for _ in range(3))
+        is_due = k < ALL_COUNT or k % ONE_COUNTS_OF == 0
+        assert (ended.undisturbed_s > 0) == (is_due or before_s > LONG_S)
+        before_s = ended.busy_s
 
 
 def encoded_as(encoding: str) -> Deployment:
