@@ -11,6 +11,7 @@ that is later where nothing waits.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -179,17 +180,28 @@ def least_spans(found: dict[str, Any]) -> int:
 def least_full(costs: dict[str, Any]) -> Fraction:
     """How full the fullest room is in the best of all assignments, or of as many as are tried."""
     layers, nodes = list(costs["layers"].values()), range(len(costs["nodes"]))
+    sizes = [Fraction(size) for size, _ in costs["rooms"]]
+    held = [content / size for size, (_, content) in zip(sizes, costs["rooms"], strict=True)]
+    added = [
+        [[(room, own[node] / sizes[room]) for room in costs["nodes"][node]] for node in nodes]
+        for own in layers
+    ]
+    shares = [*held, *(share for own in added for rooms in own for _, share in rooms)]
+    whole = math.lcm(*(share.denominator for share in shares))  # sums of integers are quick
+    begun = [int(whole * share) for share in held]
+    steps = [
+        [[(room, int(whole * share)) for room, share in rooms] for rooms in own] for own in added
+    ]
     best = None
     for places in product(nodes, repeat=len(layers)):
-        held = [Fraction(content) for _, content in costs["rooms"]]
-        used = set[int]()
-        for own, node in zip(layers, places, strict=True):
-            for room in costs["nodes"][node]:
-                held[room] += own[node]
+        full, used = begun.copy(), set[int]()
+        for own, node in zip(steps, places, strict=True):
+            for room, share in own[node]:
+                full[room] += share
                 used.add(room)
-        full = max((held[room] / costs["rooms"][room][0] for room in used), default=Fraction(0))
-        best = full if best is None else min(best, full)
-    return best or Fraction(0)
+        fullest = max((full[room] for room in used), default=0)
+        best = fullest if best is None else min(best, fullest)
+    return Fraction(best or 0, whole)
 
 
 @lru_cache(maxsize=10_000)
