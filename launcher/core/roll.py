@@ -217,6 +217,8 @@ class RollCall:
             case MessageReceived(_, Refused(_, protocol) as refused):
                 error = sentences.refused(session, refused, self._hello.process)
                 stays = not is_understood(protocol)
+            case MessageReceived(_, Figures()):  # for the former session, of a slow board
+                return None
             case MessageReceived(_, answer):
                 error = sentences.unintelligible(session, f"it answered {type(answer).__name__}")
             case MessageMalformed(_, reason):

@@ -141,6 +141,10 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.CONNECTING, Refused): _S.LOST,
     (_S.RETURNING, Welcome): _S.RETURNING,
     (_S.RETURNING, Stopped): _S.IDLE,
+    # The board was still measuring itself when the roll call ended. The agent sent its figures
+    # before it read that the former session was over, and over the same connection.
+    (_S.CONNECTING, Figures): _S.CONNECTING,
+    (_S.RETURNING, Figures): _S.RETURNING,
     (_S.QUERYING, Missing): _S.UPLOADING,
     (_S.UPLOADING, Stored): _S.UPLOADING,
     (_S.DEPLOYING, Progress): _S.DEPLOYING,

@@ -24,7 +24,7 @@ from launcher.core.events import (
     Send,
 )
 from launcher.core.roll import Question, RollCall
-from launcher.core.session import Contact
+from launcher.core.session import Contact, Session, Step
 from launcher.core.supervisor import Supervisor
 from launcher.errors import BadInputError
 from launcher.plan.boards import ThreadShare
@@ -166,6 +166,24 @@ def test_a_board_that_measures_for_too_long_has_answered() -> None:
     assert call.settle("n0", "it still measures") == [Send("n0", Bye())]
     assert call.roll.greeted["n0"].no_figures == "it still measures"
     assert call.handle(MessageReceived("n0", Figures(MEASURED))) == []
+
+
+def test_figures_for_a_session_that_has_ended_are_no_answer_to_the_next_greeting() -> None:
+    call = begun()
+    assert call.handle(MessageReceived("n0", Figures(MEASURED))) == []
+    assert call.handle(MessageReceived("n0", WELCOME)) == [Send("n0", Bye())]
+    assert call.roll.welcomes == {"n0": WELCOME}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_run_takes_no_offence_at_figures_for_the_roll_call_before_it(is_lost: bool) -> None:
+    session = Session.of(Contact("n0", "tcp://192.0.2.7:5500", started_by_us=False))
+    if is_lost:
+        session.lose("its board was off")
+        session.step(Step.GREET)
+    before = session.state
+    session.receive(Figures(MEASURED))
+    assert session.state is before
 
 
 class Silent:
