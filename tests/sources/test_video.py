@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import re
 import socket
@@ -450,6 +451,41 @@ def test_a_password_comes_from_the_environment_or_a_file(
             server.shutdown()
             thread.join()
     assert expected in given
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["basic", "digest"])
+def test_a_camera_of_gstreamer_asks_for_the_password(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = "s/ecr@e?t:#"
+    (tmp_path / "password").write_text(password + "\n")
+    monkeypatch.setenv("CAMERA_PASSWORD", password)
+    monkeypatch.setenv("OTHER_PASSWORD", "another")
+    command = [
+        "/usr/bin/python3",
+        str(Path(__file__).with_name("rtsp_server.py")),
+        method,
+        password,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        try:
+            assert server.stdout is not None
+            if not (port := server.stdout.readline()):
+                pytest.skip("needs gir1.2-gst-rtsp-server-1.0, gstreamer1.0-plugins-base and -good")
+            keys = {"url": f"rtsp://127.0.0.1:{int(port)}/live", "username": "me"}
+            for key, where in (
+                ("password_env", "CAMERA_PASSWORD"),
+                ("password_file", str(tmp_path / "password")),
+            ):
+                source = VideoConfig.model_validate({**keys, key: where}).open(Path())
+                found = list(itertools.islice(source.frames(), 3))
+                source.close()
+                assert [image(frame).shape for frame in found] == [(120, 160, 3)] * 3
+            with pytest.raises(BadInputError, match="401 Unauthorized"):
+                frames_of(keys["url"], username="me", password_env="OTHER_PASSWORD")
+        finally:
+            server.kill()
 
 
 @contextmanager
