@@ -11,11 +11,14 @@ import numpy as np
 
 from nodes.protocol.payload import Array
 
-MOST_TURNED = 1000
-"""Turned boxes that are compared with each other, the best."""
-
 FIRST = 1024
 """Boxes of the best scores that are compared first."""
+
+MOST_TURNED = 4096
+"""Turned boxes that are compared with each other, the best: half a second if all are of a class."""
+
+_ROWS = 256
+"""Turned boxes that are compared with all others at a time, so that memory stays small."""
 
 _TINY = 1e-12
 """The smallest determinant of a covariance, that of a box without an area."""
@@ -61,25 +64,34 @@ def best_turned(
     YOLO, overlaps are those of `gaussian_overlaps`, and a box is dropped if any better one of its
     class overlaps it, even one that is dropped itself (Fast NMS, Bolya et al., 2019).
     """
-    best = np.argsort(-scores, kind="stable")[:MOST_TURNED]
-    best = best[(boxes[best, 2:] > 0).all(axis=1)]
-    kept = np.zeros(len(best), np.bool_)
-    for number in np.unique(classes[best]):
-        places = np.flatnonzero(classes[best] == number)
-        own = best[places]
-        shared = gaussian_overlaps(boxes[own], angles[own])
-        kept[places] = ~np.triu(shared >= overlap, k=1).any(axis=0)
-    found: Array = best[kept][:most]
-    return found
+    ordered = np.argsort(-scores, kind="stable")[:MOST_TURNED]
+    ordered = ordered[(boxes[ordered, 2:] > 0).all(axis=1)]
+    for count in (FIRST, len(ordered)):
+        best = ordered[:count]
+        kept = best[_kept_turned(boxes[best], angles[best], classes[best], overlap)]
+        if len(kept) >= most or len(best) == len(ordered):
+            break
+    return kept[:most]
 
 
-def gaussian_overlaps(boxes: Array, angles: Array) -> Array:
-    """Return the overlap of each two turned boxes, float64 [n, n], from 0 to 1 for equal ones.
+def _kept_turned(boxes: Array, angles: Array, classes: Array, overlap: float) -> Array:
+    kept = np.zeros(len(boxes), np.bool_)
+    for number in np.unique(classes):
+        own = np.flatnonzero(classes == number)
+        for begin in range(0, len(own), _ROWS):
+            better = own[: begin + _ROWS]
+            shared = gaussian_overlaps(boxes[better], angles[better], begin)
+            kept[better[begin:]] = ~np.tril(shared >= overlap, k=begin - 1).any(axis=1)
+    return kept
+
+
+def gaussian_overlaps(boxes: Array, angles: Array, begin: int = 0) -> Array:
+    """Return the overlap of each turned box from `begin` on with all, from 0 to 1 for equal ones.
 
     This is ProbIoU (Llerena et al., *Gaussian Bounding Boxes and Probabilistic Intersection-over-
     Union*, 2021), with which YOLO learns turned boxes: 1 less the Hellinger distance of two normal
     distributions that have the centres and the covariances of the boxes. `boxes` is float64 [n, 4],
-    centre and size; `angles` is in radians.
+    centre and size; `angles` is in radians. The result is float64 [n - begin, n].
     """
     across, along = (boxes[:, 2:] ** 2 / 12).T
     cos, sin = np.cos(angles), np.sin(angles)
@@ -90,11 +102,11 @@ def gaussian_overlaps(boxes: Array, angles: Array) -> Array:
             (across - along) * cos * sin,
         ]
     )
-    in_x, in_y, mixed = covariance[:, :, None] + covariance[:, None, :]
+    in_x, in_y, mixed = covariance[:, begin:, None] + covariance[:, None, :]
     determinant = np.maximum(in_x * in_y - mixed**2, _TINY)
     own = np.maximum(covariance[0] * covariance[1] - covariance[2] ** 2, _TINY)
-    x, y = (boxes[:, None, :2] - boxes[None, :, :2]).transpose(2, 0, 1)
+    x, y = (boxes[begin:, None, :2] - boxes[None, :, :2]).transpose(2, 0, 1)
     apart = (in_y * x**2 + in_x * y**2 - 2 * mixed * x * y) / (4 * determinant)
-    unlike = np.log(determinant / (4 * np.sqrt(own[:, None] * own[None, :]))) / 2
+    unlike = np.log(determinant / (4 * np.sqrt(own[begin:, None] * own[None, :]))) / 2
     found: Array = 1 - np.sqrt(1 - np.exp(-np.maximum(apart + unlike, 0)))
     return found

@@ -17,7 +17,7 @@ from launcher.inputs.fitting import ImagePlacement, fit, image_format
 from launcher.tasks.decoders import ClassDecoder, Decoder, MapDecoder, ObjectDecoder
 from launcher.tasks.heads import MOST_CANDIDATES, GridHead
 from launcher.tasks.predictions import NO_CLASS, FoundObjects
-from launcher.tasks.suppression import best_turned, gaussian_overlaps
+from launcher.tasks.suppression import FIRST, best_turned, gaussian_overlaps
 from tests.launcher.tasks.forms import CLASSES, FORMS, SIZE, Scene, end_to_end, scene, yolov8
 
 AS_IT_IS = ImagePlacement(*SIZE)
@@ -213,6 +213,23 @@ def test_a_turned_box_is_dropped_for_any_better_one_that_it_overlaps() -> None:
     assert best_turned(boxes, angles, scores, classes, 0.5, 2).tolist() == [4, 0]
     flat = np.array([[0.0, 0, 20, 0]])
     assert best_turned(flat, angles[:1], scores[:1], classes[:1], 0.5, 9).tolist() == []
+
+
+def test_of_many_turned_boxes_all_are_found_that_no_better_one_overlaps() -> None:
+    random = np.random.default_rng(3)
+    count = 2 * FIRST
+    boxes = np.column_stack([random.uniform(0, 900, (count, 2)), random.uniform(9, 30, (count, 2))])
+    angles, scores = random.uniform(0, np.pi, count), random.permutation(count) / count
+    classes = random.integers(0, 2, count)
+    shared = gaussian_overlaps(boxes, angles)
+    is_better = (scores > scores[:, None]) & (classes == classes[:, None])
+    wanted = np.flatnonzero(~((shared >= 0.5) & is_better).any(axis=1))
+    wanted = wanted[np.argsort(-scores[wanted])]
+    assert len(wanted) > FIRST
+    found = best_turned(boxes, angles, scores, classes, 0.5, count)
+    np.testing.assert_array_equal(found, wanted)
+    few = best_turned(boxes, angles, scores, classes, 0.5, 300)
+    np.testing.assert_array_equal(few, wanted[:300])
 
 
 def test_turned_boxes_of_a_class_that_lie_on_each_other_are_one() -> None:

@@ -244,7 +244,7 @@ def test_a_network_that_takes_no_image_says_so_at_the_first_image(tmp_path: Path
     ("line", "sentence"),
     [
         ("task: classify", "line 3, task: classify needs an output with one score per class"),
-        ("task: guess", "line 3, task.kind: must be 'auto', 'classify', 'detect'"),
+        ("task: guess", "line 3, task: must be 'auto', 'classify', 'detect'"),
         ("task: {kind: detect, confidence: 2}", "task.confidence: must be at most 1, not 2"),
         ("task: {kind: detect, score: 1}", "task.score: unknown key"),
         ("task: {kind: pose, points: [17, 4]}", "task.points: [17, 4] is impossible"),
