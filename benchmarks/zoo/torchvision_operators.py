@@ -28,7 +28,8 @@ def _nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torc
         low = torch.maximum(dets[number, :2], dets[kept, :2])
         high = torch.minimum(dets[number, 2:], dets[kept, 2:])
         shared = (high - low).clamp(min=0).prod(1)
-        if not bool((shared > iou_threshold * (areas[number] + areas[kept] - shared)).any()):
+        # The quotient, as torchvision has it: a box of negative size has a negative area.
+        if not bool((shared / (areas[number] + areas[kept] - shared) > iou_threshold).any()):
             kept.append(number)
     return torch.tensor(kept, dtype=torch.int64)
 
