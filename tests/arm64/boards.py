@@ -29,7 +29,9 @@ emulates both at a hundredth of their speed.
 """
 
 STARTED = b"Multi-User System"
-"""The console's line once all enabled services have started; an agent has with its `READY=1`."""
+"""The console's line once all enabled services have started; an agent has with its `READY=1`. A
+login on the console, which starts before a slow agent has, would suppress the line.
+"""
 
 MACHINE = (
     "-M", "virt", "-cpu", PROCESSOR, "-smp", "2", "-m", "2G", "-display", "none",
@@ -96,7 +98,7 @@ class Board:
         card = f"virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:{self.number:02x}"
         said = (
             f"root=/dev/vda rw console=ttyAMA0 systemd.show_status=1 systemd.hostname={self.name} "
-            f"systemd.default_timeout_start_sec={START_LIMIT_S}"
+            f"systemd.default_timeout_start_sec={START_LIMIT_S} systemd.getty_auto=0"
         )
         self.started.clear()
         self._machine = subprocess.Popen(
