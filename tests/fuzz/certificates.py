@@ -121,7 +121,7 @@ def plan_holds(plan: dict[str, Any], claims: dict[str, Any]) -> None:
     ]
     assert claims["spans"] == sum(spans) == least_spans(found)
     for what in claims.keys() & found["costs"].keys():
-        assert claims[what] <= least_full(found["costs"][what])
+        assert claims[what] <= _least_full(json.dumps(found["costs"][what], default=str))
 
 
 def plan_graphs(found: dict[str, Any], skews: dict[str, int]) -> dict[str, Graph]:
@@ -181,9 +181,14 @@ def least_full(costs: dict[str, Any]) -> Fraction:
     """How full the fullest room is in the best of all assignments, or of as many as are tried."""
     layers, nodes = list(costs["layers"].values()), range(len(costs["nodes"]))
     sizes = [Fraction(size) for size, _ in costs["rooms"]]
-    held = [content / size for size, (_, content) in zip(sizes, costs["rooms"], strict=True)]
+    held = [
+        Fraction(content) / size for size, (_, content) in zip(sizes, costs["rooms"], strict=True)
+    ]
     added = [
-        [[(room, own[node] / sizes[room]) for room in costs["nodes"][node]] for node in nodes]
+        [
+            [(room, Fraction(own[node]) / sizes[room]) for room in costs["nodes"][node]]
+            for node in nodes
+        ]
         for own in layers
     ]
     shares = [*held, *(share for own in added for rooms in own for _, share in rooms)]
@@ -202,6 +207,11 @@ def least_full(costs: dict[str, Any]) -> Fraction:
         fullest = max((full[room] for room in used), default=0)
         best = fullest if best is None else min(best, fullest)
     return Fraction(best or 0, whole)
+
+
+@lru_cache(maxsize=1000)
+def _least_full(costs: str) -> Fraction:
+    return least_full(json.loads(costs))
 
 
 @lru_cache(maxsize=10_000)
