@@ -17,7 +17,7 @@ from launcher.config.node import NodeConfig
 from launcher.config.run import Overload, Pace, ReconnectConfig, RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.strict import StrictModel, short_form
-from launcher.config.task import TaskConfig, TaskKind
+from launcher.config.task import Task, TaskConfig, TaskKind
 from launcher.config.tuning import GaConfig
 from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share
 from launcher.quantities import MOST_FRAMES, MOST_SEED
@@ -226,6 +226,10 @@ class ClusterConfig(StrictModel):
             "says"
         ),
     ] = None
+    tasks: Annotated[
+        dict[str, Task],
+        Field(description="With several networks: the task of each, by its name"),
+    ] = {}
     serve: Annotated[
         ServeConfig, Field(description="Where launch serve answers requests, and from whom")
     ] = ServeConfig()

@@ -27,6 +27,7 @@ from launcher.config.mistakes import no_such, problem_text, suggestion
 from launcher.config.network import ONE, SEVERAL, InputConfig, ModelConfig
 from launcher.config.redaction import without_password
 from launcher.config.source import Location, ParsedFile, read_source
+from launcher.config.task import TaskConfig
 from launcher.config.units import brief
 from launcher.errors import BadInputError
 from nodes.protocol.messages import EngineMemory
@@ -167,6 +168,15 @@ class Cluster:
     def path(self, text: str) -> Path:
         """Resolve a path of the file, so that it can be opened from the current directory."""
         return self.folder / os.path.expanduser(text)
+
+    def task_of(self, network: str) -> TaskConfig | None:
+        """Return what the user says about the outputs of a network; None if nothing."""
+        return self.config.tasks.get(network, self.config.task)
+
+    def task_key(self, network: str) -> Location:
+        """Return where the user says it, or may say it."""
+        own = ("tasks", network)
+        return own if own in self.source.lines else ("task",)
 
     @property
     def models(self) -> tuple[ModelFile, ...]:
@@ -380,9 +390,13 @@ def _check_models(cluster: Cluster) -> None:
     for name in cluster.config.inputs:
         if name not in names:
             raise cluster.error(("inputs", name), no_such("network", name, names))
+    for name in cluster.config.tasks:
+        if name not in names:
+            raise cluster.error(("tasks", name), no_such("network", name, names))
     for key in ("labels", "truth", "task"):
         if len(models) > 1 and getattr(cluster.config, key) is not None:
-            raise cluster.error((key,), "is possible only with one network; remove it")
+            remedy = "write it under tasks, by the network's name" if key == "task" else "remove it"
+            raise cluster.error((key,), f"is possible only with one network; {remedy}")
 
 
 def _check_files(cluster: Cluster) -> None:

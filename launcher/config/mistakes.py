@@ -65,6 +65,13 @@ _SHORT: dict[Location, str] = {
     ("task",): "must be a kind such as detect, or a mapping with the key kind",
 }
 
+_MEMBERS: dict[tuple[object, type], Location] = {
+    ("model", int): ("model",),
+    ("inputs", str): ("input",),
+    ("tasks", str): ("task",),
+}
+"""The members of lists and mappings that may be short as well."""
+
 _REQUIRED = {
     "string_type": "must be text",
     "int_type": "must be a whole number",
@@ -181,6 +188,7 @@ def _required_form(location: Location, given: object) -> str | None:
 
 def _required(location: Location, kind: str) -> str:
     """The type that the value at `location` must have; members of lists may have short forms."""
-    if len(location) == 2 and (location[0], type(location[1])) in (("model", int), ("inputs", str)):
-        return _SHORT[({"model": "model", "inputs": "input"}[str(location[0])],)]
+    form = _MEMBERS.get((location[0], type(location[1]))) if len(location) == 2 else None
+    if form is not None:
+        return _SHORT[form]
     return _SHORT.get(location, _REQUIRED[kind])

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
-from launcher.config.strict import StrictModel
+from launcher.config.strict import StrictModel, short_form
 
 TaskKind: TypeAlias = Literal[
     "auto", "classify", "detect", "segment", "pose", "obb", "semantic", "none"
@@ -75,3 +75,7 @@ class TaskConfig(StrictModel):
                 "2 or 3 numbers per key point, such as [17, 3]"
             )
         return points
+
+
+Task: TypeAlias = Annotated[TaskConfig, short_form("kind", str, schema=TaskKind | TaskConfig)]
+"""The value of `task:`."""

@@ -140,7 +140,7 @@ def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:
     config, network = cluster.config, part.model.network
     own = {} if request.inputs else config.inputs
     where = ("inputs", part.name) if part.name in own else ("input",)
-    has_imagenet_pixels, usual_resize = usual_fitting(config.task, part.model)
+    has_imagenet_pixels, usual_resize = usual_fitting(cluster.task_of(part.name), part.model)
     return open_inputs(
         network,
         own.get(part.name, config.input),
@@ -158,7 +158,7 @@ def _known_classes(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of the classes and the class of each input, as far as the user gave them."""
     config, network = cluster.config, part.model.network
-    has_names = kind_of(config.task, part.model) != "none"
+    has_names = kind_of(cluster.task_of(part.name), part.model) != "none"
     key = "labels" if config.labels and not has_names else "truth" if config.truth else ""
     if key and not is_classifier(network):
         raise cluster.error(

@@ -265,7 +265,7 @@ def _single(cluster: Cluster, name: str, config: ModelConfig) -> Cluster:
             for pattern, node in pins.items()
             if pattern.startswith(prefix)
         }
-    return cluster.changed(model=config, pins=pins, inputs={})
+    return cluster.changed(model=config, pins=pins, inputs={}, task=cluster.task_of(name), tasks={})
 
 
 def ends_of(cluster: Cluster, model: ModelFile) -> Cluster | None:

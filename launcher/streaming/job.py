@@ -220,7 +220,7 @@ def _fits_images(results: Results, cluster: Cluster, model: Model) -> bool:
     if results.inputs is None:
         return True
     is_picture = results.inputs.items[0].picture is not None  # not with several networks
-    return is_picture and kind_of(cluster.config.task, model) in FINDS_PLACES
+    return is_picture and kind_of(cluster.task_of(model.network.name), model) in FINDS_PLACES
 
 
 def _planned(job: CheckedRequest, progress: ProgressDisplay, runtime: Runtime) -> Outcome:

@@ -51,7 +51,7 @@ def prediction_sinks(request: Request, cluster: Cluster, model: Model) -> tuple[
 
 
 def _has_task(cluster: Cluster, model: Model) -> bool:
-    task = cluster.config.task
+    task = cluster.task_of(model.network.name)
     if len(cluster.models) > 1 or (task is not None and task.kind == "none"):
         return False
     if task is not None:

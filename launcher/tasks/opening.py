@@ -120,7 +120,8 @@ def open_task(cluster: Cluster, model: Model) -> Task:
     image gets a task whose `prepare` raises `BadInputError`. Raises `BadInputError`, with file and
     line, for a `task` or an `input` that does not suit it.
     """
-    task, network = cluster.config.task, model.network
+    network = model.network
+    task = cluster.task_of(network.name)
     tensors = [network.tensors[name] for name in network.inputs]
     try:
         if len(tensors) != 1:
@@ -143,13 +144,13 @@ def assumed(cluster: Cluster, model: Model) -> str:
     It is empty if `cluster.yaml` has a kind of task, and if images do not become predictions.
     Raises as `open_task` does.
     """
-    config = cluster.config
-    if config.task is not None and config.task.kind != "auto":
+    given = cluster.task_of(model.network.name)
+    if given is not None and given.kind != "auto":
         return ""
     task = open_task(cluster, model)
     if isinstance(task.wanted, BadInputError) or task.decoder is None:
         return ""
-    facts, kind = model_facts(model.metadata), kind_of(config.task, model)
+    facts, kind = model_facts(model.metadata), kind_of(given, model)
     fitted = f"{model.network.name}: images are {task.wanted.description}"
     origin = "the model's metadata say so" if facts.task == kind else "their form suggests it"
     size = (task.wanted.height, task.wanted.width)
@@ -164,7 +165,7 @@ def format_of(cluster: Cluster, model: Model) -> ImageFormat:
     """Return how images are fitted to the input of `model`; raises `BadInputError`."""
     config, network = cluster.config, model.network
     where = ("inputs", network.name) if network.name in config.inputs else ("input",)
-    has_imagenet_pixels, usual_resize = usual_fitting(config.task, model)
+    has_imagenet_pixels, usual_resize = usual_fitting(cluster.task_of(network.name), model)
     return image_format(
         network.tensors[network.inputs[0]],
         config.inputs.get(network.name, config.input),
@@ -214,26 +215,27 @@ def _decoder(
 ) -> tuple[Decoder | None, BadInputError | None]:
     """Return the decoder, or the reason why there is none."""
     config, facts = cluster.config, model_facts(model.metadata)
+    task, where = cluster.task_of(model.network.name), cluster.task_key(model.network.name)
     names = facts.names
     if config.labels is not None:
         names = tuple(map(printable, read_labels(cluster.path(config.labels))))
     outputs = tuple(model.network.tensors[name] for name in model.network.outputs)
     known = Recognition(outputs, (wanted.width, wanted.height), facts, names)
     try:
-        decoder = known.decoder(config.task or TaskConfig())
+        decoder = known.decoder(task or TaskConfig())
     except BadInputError as error:
-        located = cluster.error(("task",), str(error))
-        if config.task is None:
+        located = cluster.error(where, str(error))
+        if task is None:
             return None, located
         raise located from None
     if decoder is None:
-        return None, cluster.error(("task",), "none: the outputs are left as they are")
+        return None, cluster.error(where, "none: the outputs are left as they are")
     if isinstance(decoder, ObjectDecoder) and decoder.head.overlaps and find_spec("cv2") is None:
         lacking = BadInputError(
             "the best boxes are chosen by OpenCV: install csdf-edge with its extra 'stream' "
             "(pip install 'csdf-edge[stream]')"
         )
-        if config.task is None:
+        if task is None:
             return None, lacking
         raise lacking
     return decoder, None

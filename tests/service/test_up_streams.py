@@ -46,7 +46,8 @@ def write(folder: Path, version: int) -> None:
         for name in ("gate", "yard", "asked")
     ]
     models = ("gate", version), ("yard", 2), ("asked", 1)
-    write_cluster(folder, *models, count=1, inputs=sources, sinks=sinks)
+    tasks = {"gate": {"kind": "classify", "top": 2}, "yard": "classify"}
+    write_cluster(folder, *models, count=1, inputs=sources, sinks=sinks, tasks=tasks)
 
 
 def put(folder: Path, first: int, last: int) -> None:
@@ -92,7 +93,9 @@ def test_each_model_streams_its_source_to_its_sinks_through_the_version_that_ser
     folder = up.folder
     put(folder / "gate", 0, 10)
     put(folder / "yard", 0, 5)
-    assert versions(up, delivered(up, "gate", 10)) == [1] * 10
+    gate = delivered(up, "gate", 10)
+    assert versions(up, gate) == [1] * 10
+    assert {len(each["predictions"]["classes"]) for each in gate} == {2}, "what `tasks` says of it"
     assert versions(up, delivered(up, "yard", 5)) == [2] * 5
     write(folder, 2)
     code, answer = up.command("apply", str(folder / "cluster.yaml"))

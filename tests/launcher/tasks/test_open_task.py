@@ -259,3 +259,18 @@ def test_a_mistake_in_the_section_ends_with_a_sentence(
     with pytest.raises(BadInputError) as error:
         opened(tmp_path, write_detector(tmp_path), line)
     assert sentence in str(error.value)
+
+
+def test_each_of_several_networks_has_its_own_task(tmp_path: Path) -> None:
+    model = write_detector(tmp_path)
+    target = tmp_path / "cluster.yaml"
+    target.write_text(
+        f"model: [{{path: {model.name}, name: gate}}, {{path: {model.name}, name: door}}]\n"
+        "nodes: [{name: a}]\ntasks: {gate: {kind: detect, most: 1}, door: none}\n"
+    )
+    cluster = load_cluster(target)
+    gate, door = (open_task(cluster, cnn.read(str(model)).with_name(n)) for n in ("gate", "door"))
+    image = bright_at(20, 12)
+    inputs, placement = gate.prepare(image)
+    assert len(gate.decode(infer(model, inputs), placement).objects) == 1
+    assert door.decode(infer(model, inputs), placement) is None
