@@ -17,7 +17,7 @@ from launcher.config.node import NodeConfig
 from launcher.config.run import Overload, Pace, ReconnectConfig, RecoveryConfig, RunConfig
 from launcher.config.serve import ServeConfig
 from launcher.config.strict import StrictModel, short_form
-from launcher.config.task import Task, TaskConfig, TaskKind
+from launcher.config.task import Task
 from launcher.config.tuning import GaConfig
 from launcher.config.units import BatchSize, Bytes, Duration, LinkRate, Share
 from launcher.quantities import MOST_FRAMES, MOST_SEED
@@ -219,8 +219,7 @@ class ClusterConfig(StrictModel):
         Field(description="When to retry a lost source or sink"),
     ] = ReconnectConfig()
     task: Annotated[
-        TaskConfig | None,
-        short_form("kind", str, schema=TaskKind | TaskConfig | None),
+        Task | None,
         Field(
             description="What the outputs mean: its kind, or a mapping; by default as the model "
             "says"

@@ -49,7 +49,7 @@ THREAD_NAME = "executor"
 
 log = logging.getLogger("node-agent")
 
-ALL_COUNT, ONE_COUNTS_OF, LONG_S = 256, 8, 0.002
+COUNTED_FIRST, COUNTED_EVERY, LONG_S = 256, 8, 0.002
 """The waits of a phase's first firings are counted, then those of one firing of eight; those of a
 phase that takes longer than `LONG_S`, always. To count them takes as long as computing a few
 kilobytes."""
@@ -392,7 +392,7 @@ class Worker:
         if self._clock is None:
             threads = self._options.threads
             self._clock = RunClock(threads, core_share("thread-self", threads))
-        counts = frame < ALL_COUNT or frame % ONE_COUNTS_OF == 0 or phase.passed_s > LONG_S
+        counts = frame < COUNTED_FIRST or frame % COUNTED_EVERY == 0 or phase.passed_s > LONG_S
         run = self._clock.timed(phase.subnet, firing.bound, rest, with_waits=counts)
         phase.passed_s, outputs = run.passed_s, run.outputs
         for tensor, dtype, shape in phase.static_outputs:

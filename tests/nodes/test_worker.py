@@ -15,7 +15,7 @@ import pytest
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.execution.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
-from nodes.execution.worker import ALL_COUNT, LONG_S, ONE_COUNTS_OF, Worker
+from nodes.execution.worker import COUNTED_EVERY, COUNTED_FIRST, LONG_S, Worker
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.host.usage import usage
 from nodes.protocol.messages import (
@@ -219,11 +219,11 @@ def test_while_it_computes_it_gives_back_what_was_needed_for_a_moment(engine):
 def test_waits_for_other_processes_are_counted_for_few_of_many_quick_firings(worker):
     loaded(worker)
     before_s = 0.0
-    for k in range(ALL_COUNT - 2, ALL_COUNT + 3 * ONE_COUNTS_OF):
+    for k in range(COUNTED_FIRST - 2, COUNTED_FIRST + 3 * COUNTED_EVERY):
         for phase, inputs in enumerate(({"x": frame(k)}, {}, {})):
             worker.fire(Fire(1, phase, k, inputs))
         ended, *_ = (worker.reported() for _ in range(3))
-        is_due = k < ALL_COUNT or k % ONE_COUNTS_OF == 0
+        is_due = k < COUNTED_FIRST or k % COUNTED_EVERY == 0
         assert (ended.undisturbed_s > 0) == (is_due or before_s > LONG_S)
         before_s = ended.busy_s
 
