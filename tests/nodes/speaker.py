@@ -29,6 +29,9 @@ NEVER_MS = 3_600_000
 """Redials after longer than any test takes. If it never redialled (-1), ZeroMQ would drop what
 arrived just before the connection ended."""
 
+CONNECT_MS = 1_000
+"""A speaker that redials gives up a connection that has not been established after this."""
+
 
 class AgentProcess:
     """A `node-agent` on free loopback ports; `control` and `data` are where it listens.
@@ -151,6 +154,8 @@ class Speaker:
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         self.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))  # it blocks once it is cut off
         self.socket.setsockopt(zmq.RECONNECT_IVL, redial_ms)
+        if redial_ms != NEVER_MS:
+            self.socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
         self.socket.setsockopt(zmq.LINGER, 0)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._monitor.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
@@ -187,6 +192,10 @@ class Speaker:
         """Wait until the other end has closed this connection."""
         event, _ = struct.unpack("=Hi", self._monitor.recv_multipart()[0])
         assert event == zmq.EVENT_DISCONNECTED
+
+    def was_cut_off(self) -> bool:
+        """Whether the other end has closed a connection of it that had been established."""
+        return bool(self._monitor.poll(0))
 
     def close(self) -> None:
         if not self.socket.closed:

@@ -34,7 +34,7 @@ from nodes.protocol.messages import (
 )
 from tests.fuzz.good import ENCODED
 from tests.fuzz.mutation import mutated
-from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+from tests.nodes.speaker import NEVER_MS, WAIT_S, AgentProcess, Speaker
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -105,8 +105,10 @@ class Attacked:
         self.answers()
         self.before = Held.by(self.agent)
 
-    def speaker(self, address: str, keys: tuple[bytes, bytes] | None = None) -> Speaker:
-        speaker = Speaker(self.context, address, keys or self.keys)
+    def speaker(
+        self, address: str, keys: tuple[bytes, bytes] | None = None, redial_ms: int = NEVER_MS
+    ) -> Speaker:
+        speaker = Speaker(self.context, address, keys or self.keys, redial_ms)
         self._stack.callback(speaker.close)
         return speaker
 
@@ -189,17 +191,18 @@ def keyless(ports: tuple[str, ...], *arguments: str) -> Iterator[None]:
 def test_whoever_belongs_here_gets_in_beside_a_host_that_reopens_connections_without_end(
     attacked: Attacked, how: str
 ) -> None:
-    """From the same address, on every port, each time at the first go."""
+    """From the same address, on every port, with the first connection that is established."""
     room = UNKNOWN_PER_KNOWN * CONNECTIONS
     many = {"as many as there is room for": room, "more than that": room * 5 // 4, "churning": 64}
     arguments = ["--connections", str(many[how]), *(["--churn"] if how == "churning" else [])]
     with keyless(attacked.ports, *arguments):
         for _ in range(10):
-            newcomer = attacked.speaker(attacked.agent.control)
+            newcomer = attacked.speaker(attacked.agent.control, redial_ms=50)
             answer = newcomer.ask(Hello(PROTOCOL, "another launcher", 5.0))
             assert isinstance(answer, Refused), "the agent is taken, and says so"
+            assert not newcomer.was_cut_off()
             newcomer.close()
-            peer = attacked.speaker(attacked.agent.data)
+            peer = attacked.speaker(attacked.agent.data, redial_ms=50)
             peer.say(Attach(5, HOST))
             peer.say_raw(b"\xc1 no message")
             peer.await_cut_off()
