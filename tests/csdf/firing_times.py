@@ -114,32 +114,40 @@ def after_iteration(
     queues: dict[Key, list[Fraction]] = {("tokens", c.name): [] for c in graph.channels}
     queues |= {("room", c.name): [] for c in graph.channels if c.capacity is not None}
     queues |= {key: list(times) for key, times in state.items()}
+    takes, gives = (
+        {
+            (a.name, i): [
+                (queues[key], n, key) for key, n in of(graph, a.name, i).items() if key in queues
+            ]
+            for a in graph.actors
+            for i in range(a.phases)
+        }
+        for of in (_taken, _given)
+    )
     fired = dict.fromkeys(per, 0)
     instants = {LONG_AGO, *(time for times in queues.values() for time in times)}
     while instants:
         now = min(instants)
         instants.remove(now)
-        while able := [
-            (a, takes)
-            for a in graph.actors
-            for takes in [_taken(graph, a.name, fired[a.name] % a.phases)]
-            if fired[a.name] < per[a.name]
-            and all(
-                len(queues[key]) >= number and all(time <= now for time in queues[key][:number])
-                for key, number in takes.items()
-                if key in queues
-            )
-        ]:
-            actor, takes = able[0]
-            phase = fired[actor.name] % actor.phases
-            end = now + actor.execution_times[phase]
-            for key, number in takes.items():
-                if key in queues:
-                    del queues[key][:number]
-            for key, number in _given(graph, actor.name, phase).items():
-                if key in queues:
-                    queues[key] += [now if key[0] == "start" else end] * number
-            fired[actor.name] += 1
+        while able := next(
+            (
+                a
+                for a in graph.actors
+                if fired[a.name] < per[a.name]
+                and all(
+                    len(queue) >= number and all(time <= now for time in queue[:number])
+                    for queue, number, _ in takes[a.name, fired[a.name] % a.phases]
+                )
+            ),
+            None,
+        ):
+            phase = fired[able.name] % able.phases
+            end = now + able.execution_times[phase]
+            for queue, number, _ in takes[able.name, phase]:
+                del queue[:number]
+            for queue, number, (kind, _) in gives[able.name, phase]:
+                queue += [now if kind == "start" else end] * number
+            fired[able.name] += 1
             instants.add(end)
     assert fired == per
     return queues

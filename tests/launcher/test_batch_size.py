@@ -303,6 +303,7 @@ def test_measured_chosen_and_run(folder: Path, capsys: pytest.CaptureFixture[str
         assert frames == list(LADDER[: len(frames)])
     code, again = in_json(partition, capsys, "profile", "--cluster", "cluster.yaml")
     assert code == 0
+    again["measured_now"].pop("subnets")  # their times may have led to a plan with other ones
     assert not any(again["measured_now"].values())
     code, report = in_json(launch, capsys, "cluster.yaml", "--max-latency", "10s")
     assert code == 0, report
