@@ -13,7 +13,10 @@ from csdf.model.graph import Graph
 Key = tuple[str, str]
 """A counted place: ("tokens", channel), ("room", channel), ("turn", actor) or ("start", actor)."""
 
-LONG_AGO = Fraction(-(10**9))
+Time = Fraction | int
+"""Whole times are integers in long executions, which takes a third of the time."""
+
+LONG_AGO = -(10**9)
 
 
 def _moves(graph: Graph) -> list[tuple[str, Sequence[int], str, Sequence[int], int]]:
@@ -103,15 +106,15 @@ def k_periodic_edges(
 
 
 def after_iteration(
-    graph: Graph, repetitions: Mapping[str, int], state: Mapping[Key, Sequence[Fraction]]
-) -> dict[Key, list[Fraction]]:
+    graph: Graph, repetitions: Mapping[str, int], state: Mapping[Key, Sequence[Time]]
+) -> dict[Key, list[Time]]:
     """Return the times in `state` after an iteration, which is executed instant by instant.
 
     `state` has the times, in the order of queues, at which tokens, room, turns and the last start
     are there. If it has no starts, nothing waits for them.
     """
     per = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
-    queues: dict[Key, list[Fraction]] = {("tokens", c.name): [] for c in graph.channels}
+    queues: dict[Key, list[Time]] = {("tokens", c.name): [] for c in graph.channels}
     queues |= {("room", c.name): [] for c in graph.channels if c.capacity is not None}
     queues |= {key: list(times) for key, times in state.items()}
     takes, gives = (
@@ -124,6 +127,11 @@ def after_iteration(
         }
         for of in (_taken, _given)
     )
+    lasts = {
+        (a.name, i): time.numerator if time.denominator == 1 else time
+        for a in graph.actors
+        for i, time in enumerate(a.execution_times)
+    }
     fired = dict.fromkeys(per, 0)
     instants = {LONG_AGO, *(time for times in queues.values() for time in times)}
     while instants:
@@ -142,11 +150,11 @@ def after_iteration(
             None,
         ):
             phase = fired[able.name] % able.phases
-            end = now + able.execution_times[phase]
+            end = now + lasts[able.name, phase]
             for queue, number, _ in takes[able.name, phase]:
                 del queue[:number]
             for queue, number, (kind, _) in gives[able.name, phase]:
-                queue += [now if kind == "start" else end] * number
+                queue.extend([now if kind == "start" else end] * number)
             fired[able.name] += 1
             instants.add(end)
     assert fired == per

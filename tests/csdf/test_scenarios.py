@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from csdf.model.graph import Graph
 from csdf.model.scenarios import Scenarios
 from csdf.timing.scenarios import scenario_periods
 from csdf.timing.throughput import throughput
-from tests.csdf.firing_times import Key, after_iteration
+from tests.csdf.firing_times import Key, Time, after_iteration
 from tests.csdf.graphs import graph, random_graph
 
 DECODER = Path(__file__).parent.parent / "fixtures" / "scenarios" / "decoder.xml"
@@ -61,15 +62,15 @@ def rates(given: tuple[int, ...], phases: int) -> tuple[int, ...]:
     return given if len(given) == phases else (sum(given),)
 
 
-State = dict[Key, list[Fraction]]
+State = dict[Key, list[Time]]
 
 
-def grows(run: Sequence[Fraction]) -> Fraction | None:
+def grows(run: Sequence[Time]) -> Fraction | None:
     """Return the growth per step of values that become periodic; None if they do not."""
     for turn in range(1, LONGEST_TURN + 1):
         steps = {run[n] - run[n - turn] for n in range(len(run) - LONGEST_TURN, len(run))}
         if len(steps) == 1:
-            return steps.pop() / turn
+            return Fraction(steps.pop(), turn)
     return None
 
 
@@ -81,16 +82,25 @@ def envelope(
     Max-plus executions keep maxima: from the latest times at which each state can be reached
     follow those after one more iteration.
     """
+    unit = math.lcm(
+        *(
+            time.denominator
+            for one in scenarios.graphs.values()
+            for a in one.actors
+            for time in a.execution_times
+        )
+    )
+    graphs = {name: slower(one, unit) for name, one in scenarios.graphs.items()}
     start: State = {}
-    for one in scenarios.graphs.values():
+    for one in graphs.values():
         for c in one.channels:
-            start["tokens", c.name] = [Fraction(0)] * c.initial_tokens
+            start["tokens", c.name] = [0] * c.initial_tokens
             if c.capacity is not None:
-                start["room", c.name] = [Fraction(0)] * (c.capacity - c.initial_tokens)
+                start["room", c.name] = [0] * (c.capacity - c.initial_tokens)
         for a in one.actors:
-            start["start", a.name] = [Fraction(0)]
+            start["start", a.name] = [0]
             if a.concurrency is not None:
-                start["turn", a.name] = [Fraction(0)] * a.concurrency
+                start["turn", a.name] = [0] * a.concurrency
     reached: dict[object, State] = {0: start} if only else {scenarios.initial: start}
     run = []
     for _ in range(STEPS):
@@ -104,7 +114,7 @@ def envelope(
                 ways = [(to, to) for to in scenarios.transitions.get(str(place), ())]
             for to, name in ways:
                 scenario = scenarios.states[name]
-                here = scenarios.graphs[scenario]
+                here = graphs[scenario]
                 after = state | after_iteration(here, repetitions[scenario], mine(here, state))
                 other = following.get(to, after)
                 following[to] = {
@@ -113,7 +123,16 @@ def envelope(
                 }
         reached = following
         run.append(max(t for state in reached.values() for times in state.values() for t in times))
-    return grows(run)
+    growth = grows(run)
+    return growth and growth / unit
+
+
+def slower(graph: Graph, times: int) -> Graph:
+    actors = (
+        replace(a, execution_times=tuple(times * time for time in a.execution_times))
+        for a in graph.actors
+    )
+    return replace(graph, actors=tuple(actors))
 
 
 def mine(here: Graph, state: State) -> State:
