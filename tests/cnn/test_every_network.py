@@ -48,6 +48,9 @@ PUBLISHED = {
     "yolov2": (50.98, 14.73),
 }
 
+HEAVY = {"bvlc_alexnet", "vgg19", "zfnet512", "VGG16.onnx"}
+"""Networks of many weights, which take a second or two to read; `make further` reads them."""
+
 
 def test_the_table_is_complete() -> None:
     assert len(NETWORKS) == len(PUBLISHED) == 9 + 14 + 1
@@ -71,10 +74,16 @@ def test_yolov2_is_the_published_network() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NETWORKS, ids=short_name)
-def test_architecture_and_outputs(path: str, tmp_path: Path) -> None:
-    model = cnn.read(path)
-    network = model.network
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.further if short_name(path) in HEAVY else ())
+        for path in NETWORKS
+    ],
+    ids=short_name,
+)
+def test_architecture(path: str) -> None:
+    network = cnn.read(path).network
     parameters, macs = PUBLISHED[network.name]
     assert sum(x.elements for x in network.weights.values()) == pytest.approx(
         parameters * 1e6, rel=0.025
@@ -83,6 +92,19 @@ def test_architecture_and_outputs(path: str, tmp_path: Path) -> None:
     assert len(network.edges) >= len(network.layers) - 1
     assert "Identity" not in {layer.operator for layer in network.layers}
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if short_name(path) in ALWAYS else pytest.mark.further)
+        for path in NETWORKS
+    ],
+    ids=short_name,
+)
+def test_outputs(path: str, tmp_path: Path) -> None:
+    model = cnn.read(path)
+    network = model.network
     frames = [random_frame(network, seed) for seed in (0, 1)]
     whole = model.cut(network.layer, network.inputs, network.outputs, tmp_path)
     session = opened(whole.graph)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +64,11 @@ def check(results: list[dict[str, np.ndarray]]) -> None:
 
 
 def agents_of(process: int) -> list[int]:
-    """The process ids of the agents that a process has started."""
-    children = Path(f"/proc/{process}/task").glob("*/children")
-    found = [int(child) for file in children for child in file.read_text().split()]
+    """The process ids of the agents that a process has started; its threads may end meanwhile."""
+    found = []
+    for children in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += [int(child) for child in children.read_text().split()]
     return [child for child in found if b"nodes.cli" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
