@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import optuna
 import sqlalchemy
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -505,6 +504,12 @@ def _importance(study: optuna.Study, costs: list[float]) -> dict[str, float]:
     """Return each parameter's importance for being in the best tenth, or the best two."""
     if len(costs) < UNPRUNED or min(costs) == max(costs):
         return {}
+    # Slow to import: scikit-learn.
+    from optuna.importance import (  # noqa: PLC0415
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )
+
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(0.1, 2 / len(costs)))
     try:
         found = get_param_importances(
