@@ -18,7 +18,7 @@ run: setup
 # Tests marked `alone`, all of them in these files, measure times, rates or the memory of this process,
 # bound times, or flood agents, so they run one at a time. All others run side by side; neighbours share servers, so a
 # worker takes its part of all tests in their order, and steals only in the end. Slow tests often
-# wait for processes, so there are three workers for two CPUs (tests/conftest.py).
+# wait for processes, so there are two workers for each CPU (tests/conftest.py).
 ALONE := $(addprefix tests/,lab/test_quotas.py lab/test_real.py launcher_runtime/test_changed_quota.py \
     launcher_runtime/test_energy.py launcher_runtime/test_hopeless.py launcher_runtime/test_keyless_flood.py \
     launcher_runtime/test_starting_daemons.py nodes/executors/test_onnx_runtime.py nodes/measuring/test_board.py \

@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Tests and modules stay until the end, so no garbage is looked for while they are collected.
+gc.disable()
+
 # A change is judged by the same examples each time; `make properties` looks for new ones.
 # How long an example takes says nothing on a busy machine.
 # Examples may share the folder of their test.
@@ -29,16 +32,17 @@ settings.load_profile("repeatable")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return three workers for two CPUs for `auto`, since slow tests often wait for processes, and
-    one for each CPU for `logical`."""
+    """Return two workers for each CPU for `auto`, since slow tests often wait for processes, and
+    one for `logical`."""
     cpus = os.cpu_count() or 1
-    return (3 * cpus + 1) // 2 if config.option.numprocesses == "auto" else cpus
+    return 2 * cpus if config.option.numprocesses == "auto" else cpus
 
 
 def pytest_collection_finish() -> None:
     """Keep tests and modules, which stay until the end, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
