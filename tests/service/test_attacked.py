@@ -14,6 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 @pytest.mark.parametrize("attack", ["inflated_brotli", "empty_inputs", "unfinished_bodies"])
 def test_others_hardly_notice(attack: str) -> None:
-    for row in measure(5.0, attack)["rows"]:
+    for row in measure(3.0, attack)["rows"]:
         slack = 2 if "latency" in row["what"] else 1  # of a machine that is busy otherwise
         assert row["measured"] <= row["at_most"] * slack, row
