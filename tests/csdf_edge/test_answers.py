@@ -445,9 +445,21 @@ ENDINGS = {
 @pytest.mark.parametrize(
     ("use", "ending"),
     [
-        *itertools.product(("nothing", "submit", "a thread"), ("sys.exit", "SIGTERM")),
-        *(("stream", ending) for ending in ENDINGS),
+        ("nothing", "sys.exit"),
+        ("submit", "SIGTERM"),
+        ("a thread", "sys.exit"),
+        *(("stream", ending) for ending in ("the end", "an exception", "SIGINT", "os._exit")),
         ("stream_async", "SIGTERM"),
+        *(
+            pytest.param(*each, marks=pytest.mark.further)
+            for each in (
+                ("nothing", "SIGTERM"),
+                ("submit", "sys.exit"),
+                ("a thread", "SIGTERM"),
+                ("stream", "sys.exit"),
+                ("stream", "SIGTERM"),
+            )
+        ),
     ],
 )
 def test_a_program_that_ends_without_closing_ends_at_once_and_leaves_no_agent(

@@ -43,9 +43,8 @@ class TestHybrid(RewritingContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "is_run"), [pytest.param("vgg16", False, marks=pytest.mark.further), ("yolov2", True)]
-)
+@pytest.mark.further
+@pytest.mark.parametrize(("name", "is_run"), [("vgg16", False), ("yolov2", True)])
 def test_it_continues_where_the_paper_stops(name: str, is_run: bool) -> None:
     """Ten devices save nine tenths by Eq. 2, and the busiest one has about a tenth of the work."""
     model = cnn.read(NETWORKS[name])

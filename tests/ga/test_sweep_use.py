@@ -60,6 +60,7 @@ def test_the_usual_parameters_are_the_usual_search() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_auto_is_the_usual_one_if_vertical_is_tuned_to_the_usual() -> None:
     usual = {name: {} for name in ("vertical", "runs", "hybrid")}
     assert tuned_auto(usual).solve(SMALL) == Auto().solve(SMALL)

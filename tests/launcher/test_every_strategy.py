@@ -24,6 +24,13 @@ FRAMES = 9
 REWRITING = {"horizontal", "tiles", "batch-split", "batch-split-paper", "replicated", "hybrid"}
 """These divide layers; `auto` and `runs` may."""
 
+SIBLINGS = {
+    *("vertical-paper-seeded", "sequential-count", "sequential-profiled", "sequential-balanced"),
+    *("two-stage", "exact-siblings", "exact-paper-no-cache", "exact-paper-cache-first"),
+}
+"""Strategies that differ from another in what they minimise, and hand `launch` the same kind of
+plan; `make further` runs these."""
+
 
 @pytest.fixture(autouse=True)
 def _enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +92,13 @@ def check_results(folder: Path, expected: list[np.ndarray]) -> None:
     assert written == sorted(written)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=pytest.mark.further if name in SIBLINGS else ())
+        for name in STRATEGIES
+    ],
+)
 def test_launch_runs_it(agents: Agents, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
     config: dict[str, Any] = {"model": "net.onnx", "input": "frames.npy", "strategy": strategy}
     if strategy == "manual":

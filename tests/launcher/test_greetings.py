@@ -48,6 +48,7 @@ def counting_agent(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 Agents = dict[str, tuple[str, Path]]
+MORE = (pytest.mark.slow, pytest.mark.further)
 
 
 def greetings(agents: Agents) -> dict[str, int]:
@@ -75,8 +76,15 @@ def write_cluster(folder: Path, agents: Agents, more: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("start", ["available", "all"])
-@pytest.mark.parametrize("way", ["launch", "open"])
+@pytest.mark.parametrize(
+    ("start", "way"),
+    [
+        ("available", "launch"),
+        ("all", "open"),
+        pytest.param("available", "open", marks=MORE),
+        pytest.param("all", "launch", marks=MORE),
+    ],
+)
 def test_a_launch_with_engines_a_profile_and_unknown_memory_greets_twice(
     agents: Agents, tmp_path: Path, start: str, way: str
 ) -> None:

@@ -174,14 +174,14 @@ def test_exif_beyond_its_bound_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "mode", "settings"),
     [
-        ("grey.png", "L", {}),
+        pytest.param("grey.png", "L", {}, marks=pytest.mark.further),
         (
             "alpha.png",
             "RGBA",
             {"exif": TURNED},
         ),
         ("deep.png", "I;16", {}),
-        ("plain.jpg", "RGB", {}),
+        pytest.param("plain.jpg", "RGB", {}, marks=pytest.mark.further),
         ("scans.jpg", "CMYK", {"progressive": True, "subsampling": 0}),
     ],
 )

@@ -155,6 +155,7 @@ def assert_given_back(launcher: Launcher, run: Callable[[int], None], least_byte
 
 
 SLOW = pytest.mark.slow
+FURTHER = (pytest.mark.slow, pytest.mark.further)
 
 
 def widened(megabytes: int) -> Callable[[], list[onnx.ModelProto]]:
@@ -166,7 +167,7 @@ def widened(megabytes: int) -> Callable[[], list[onnx.ModelProto]]:
     [
         *(
             pytest.param(widened(size), 1, size, marks=marks, id=f"{size} MB")
-            for size, marks in ((2, ()), (40, ()), (20, SLOW), (200, SLOW), (600, SLOW))
+            for size, marks in ((2, ()), (40, ()), (20, FURTHER), (200, SLOW), (600, FURTHER))
         ),
         pytest.param(
             lambda: list(map(link, range(40))), 2, 0, marks=SLOW, id="many phases, two threads"
