@@ -61,6 +61,7 @@ def convolution(
 
 def save(proto: onnx.ModelProto, directory: Path, name: str = "model.onnx") -> Path:
     path = directory / name
+    path.unlink(missing_ok=True)  # a file that is written over is flushed to the disk
     path.write_bytes(proto.SerializeToString())
     return path
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
+from cnn.reading import normal_form
 from cnn.reading.source import model_files
 from cnn.reading.weights import detach, external_contents, external_tensors, file_of
 from tests.cnn.models import convolution, node, save
@@ -265,14 +266,19 @@ def test_constants_and_bodies_lie_in_other_files_of_the_models_folder(folder: Pa
     assert model_files(path).keys() == {"model.onnx", "w.bin"}
 
 
-def test_places_that_are_read_again_and_again_do_not_fill_the_memory(folder: Path) -> None:
-    """A hole of a gigabyte, of which a few constants would take many."""
-    os.truncate(folder / "w.bin", 1 << 30)
+def test_places_that_are_read_again_and_again_do_not_fill_the_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hole as large as the limit, of which a few constants would take many times as much."""
+    limit = 1 << 22
+    assert limit < normal_form._MOST_BYTES == 1 << 30
+    monkeypatch.setattr(normal_form, "_MOST_BYTES", limit)
+    os.truncate(folder / "w.bin", limit)
     proto = everywhere("w.bin")
     for each in external_tensors(proto):
-        each.dims[:] = [1 << 28]
+        each.dims[:] = [limit // 4]
         del each.external_data[1:]
-    refused(save(proto, folder), "such tensors take more than 1073741824 bytes")
+    refused(save(proto, folder), f"such tensors take more than {limit} bytes")
 
 
 # ------------------------------------------------------------------ caches of Hugging Face

@@ -74,8 +74,14 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all runs keep what they have measured, so that only the first one measures."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def launcher(tmp_path: Path, cache: Path) -> Iterator[Launcher]:
     write_branches(tmp_path / "branches.onnx")
     (tmp_path / "cluster.yaml").write_text(
         "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\n"
@@ -90,7 +96,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
             **os.environ,
             MARK: secrets.token_hex(8),
             "PYTHONPATH": root,
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "XDG_CACHE_HOME": str(cache),
             "TMPDIR": str(temporary),
         },
     )
@@ -151,7 +157,7 @@ def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher
 def test_an_interrupted_run_ends_everything(
     launcher: Launcher, number: signal.Signals, code: int
 ) -> None:
-    with launcher.start("cluster.yaml", "--frames", "1000000", "--json") as process:
+    with launcher.start("cluster.yaml", "--frames", "100000", "--json") as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("streaming"):

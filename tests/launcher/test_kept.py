@@ -302,6 +302,7 @@ def test_a_board_that_has_become_faster_or_slower_is_planned_again(
     assert node in planner.remembering(welcomes).learned, "a board that has no figures now"
 
 
+@pytest.mark.usefixtures("quick_searches")
 def test_a_kept_plan_that_one_node_alone_beats_by_now_is_searched_again(
     tmp_path: Path, model: Model
 ) -> None:

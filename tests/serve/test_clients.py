@@ -147,8 +147,8 @@ def ask(serving: Serving, kind: str, clients: int, each: int) -> Coroutine[Any, 
 
 @BOTH
 def test_eight_clients_at_once_get_each_their_own_answers(serving: Serving, kind: str) -> None:
-    asked = asyncio.run(ask(serving, kind, 8, 125))
-    assert (len(asked.answers), asked.wrong, asked.refusals, asked.errors) == (1000, 0, 0, {})
+    asked = asyncio.run(ask(serving, kind, 8, 40))
+    assert (len(asked.answers), asked.wrong, asked.refusals, asked.errors) == (320, 0, 0, {})
 
 
 @BOTH
@@ -171,26 +171,26 @@ def test_no_request_is_lost_or_mixed_up_when_an_agent_is_killed(kind: str) -> No
     assert serving.end() == 0
 
 
-@BOTH
-def test_more_requests_than_may_be_under_way_are_refused_at_once(kind: str) -> None:
+def test_more_requests_than_may_be_under_way_are_refused_at_once() -> None:
     serving = Serving("--most-in-flight", "1")
-    asked = asyncio.run(ask(serving, kind, 12, 10))
-    assert (len(asked.answers), asked.wrong, asked.errors) == (120, 0, {})
-    assert asked.refusals > 0
+    for kind in MODULES:
+        asked = asyncio.run(ask(serving, kind, 12, 10))
+        assert (len(asked.answers), asked.wrong, asked.errors) == (120, 0, {})
+        assert asked.refusals > 0
     assert serving.end() == 0
 
 
-@BOTH
-def test_a_token_is_needed_where_there_is_one(kind: str) -> None:
+def test_a_token_is_needed_where_there_is_one() -> None:
     token = "a-token-of-thirty-characters-ok"
     serving = Serving("--token", token)
-    given = [frame(MODULES[kind], images()[0])]
-    with client(serving, kind) as one:
-        assert one.is_server_live()
-        for headers in ({}, {"authorization": "Bearer another-token-of-some-size"}):
-            with pytest.raises(InferenceServerException) as raised:
-                one.infer("digits", given, headers=headers)
-            assert "token" in refused(kind, raised.value, 401, "UNAUTHENTICATED")
-        answer = one.infer("digits", given, headers={"authorization": f"Bearer {token}"})
-        np.testing.assert_allclose(answer.as_numpy("probabilities"), expected()[0], rtol=1e-4)
+    for kind, module in MODULES.items():
+        given = [frame(module, images()[0])]
+        with client(serving, kind) as one:
+            assert one.is_server_live()
+            for headers in ({}, {"authorization": "Bearer another-token-of-some-size"}):
+                with pytest.raises(InferenceServerException) as raised:
+                    one.infer("digits", given, headers=headers)
+                assert "token" in refused(kind, raised.value, 401, "UNAUTHENTICATED")
+            answer = one.infer("digits", given, headers={"authorization": f"Bearer {token}"})
+            np.testing.assert_allclose(answer.as_numpy("probabilities"), expected()[0], rtol=1e-4)
     assert serving.end() == 0

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from io import StringIO
@@ -19,10 +17,12 @@ from tests.serve.server import DIGITS, WAIT_S, Serving, images
 
 pytest.importorskip("aiohttp", reason="needs the extra serve")
 pytest.importorskip("grpc", reason="needs the extra serve")
+from launcher.commands.launch import main
 from launcher.errors import BadInputError
 from launcher.progress import LineDisplay
 from launcher.run.request import Request
 from launcher.serve.serving import serve
+from tests.launcher.launches import ended
 
 pytestmark = pytest.mark.slow
 
@@ -195,21 +195,22 @@ def test_requests_under_way_are_answered_before_it_ends() -> None:
     assert serving.process.returncode == 0
 
 
-def refused(target: Path, *options: str) -> list[str]:
+def refused(capsys: pytest.CaptureFixture[str], target: Path, *options: str) -> list[str]:
     """The lines that `launch serve` prints to standard error before it ends with exit code 2."""
-    command = (sys.executable, "-m", "launcher.commands.launch", "serve", str(target))
-    ran = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    return ran.stderr.splitlines()
+    code, _, said = ended(main, capsys, "serve", target, *options)
+    assert code == 2
+    return said.splitlines()
 
 
-def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Path) -> None:
+def test_an_address_that_is_taken_is_one_sentence(
+    serving: Serving, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     config = tmp_path / "cluster.yaml"
     config.write_text(
         f"model: {DIGITS / 'digits.onnx'}\nnodes: [{{name: a}}]\nstrategy: sequential\n"
     )
     for option, address in (("--http", serving.http), ("--grpc", serving.grpc)):
-        said = refused(config, option, address)
+        said = refused(capsys, config, option, address)
         assert f"{address}: cannot listen on this address" in said[-1]
         assert len(said) == 1  # before anything is planned and deployed
 
@@ -225,8 +226,10 @@ def test_an_address_that_is_taken_is_one_sentence(serving: Serving, tmp_path: Pa
         (("--tls-key", "a.pem", "--tls-certificate", "b.pem"), "not a certificate with its key"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(options: tuple[str, ...], sentence: str) -> None:
-    (said,) = refused(DIGITS / "cluster.yaml", *options)
+def test_what_cannot_be_served_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str
+) -> None:
+    (said,) = refused(capsys, DIGITS / "cluster.yaml", *options)
     assert sentence in said
 
 

@@ -38,7 +38,7 @@ def up(folder: Path) -> Iterator[Up]:
 def clients(up: Up, model: str = "digits") -> Clients:
     wanted = {version: answers(up.folder / f"digits{version}.onnx", FRAMES) for version in (1, 2)}
     addresses = [("http", up.http), ("grpc", up.grpc)] * 4
-    return Clients(addresses, model, frames(FRAMES), wanted, pause_s=0.05)
+    return Clients(addresses, model, frames(FRAMES), wanted, pause_s=0.2)
 
 
 async def run(up: Up, *arguments: str) -> None:

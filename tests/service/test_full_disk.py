@@ -51,6 +51,8 @@ class SmallDisk:
     def wait_for(self, holds: Callable[[], bool]) -> None:
         until_s = time.monotonic() + WAIT_S
         while not holds():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < until_s, self.log.read_text()
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,8 @@ class Container:
         until_s = time.monotonic() + START_S
         while not holds():
             assert time.monotonic() < until_s
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.3)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         ran = subprocess.run(
