@@ -91,7 +91,7 @@ class Container:
         while not holds():
             assert time.monotonic() < until_s
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.3)
+                self.process.wait(1.0)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         ran = subprocess.run(

@@ -81,7 +81,6 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
             **os.environ,
             MARK: secrets.token_hex(8),
             "PYTHONPATH": str(Path(__file__).parents[2]),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "TMPDIR": str(temporary),
         },
     )
