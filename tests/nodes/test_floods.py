@@ -196,7 +196,7 @@ def test_whoever_belongs_here_gets_in_beside_a_host_that_reopens_connections_wit
     many = {"as many as there is room for": room, "more than that": room * 5 // 4, "churning": 64}
     arguments = ["--connections", str(many[how]), *(["--churn"] if how == "churning" else [])]
     with keyless(attacked.ports, *arguments):
-        for _ in range(5):
+        for _ in range(10):
             newcomer = attacked.speaker(attacked.agent.control, redial_ms=50)
             answer = newcomer.ask(Hello(PROTOCOL, "another launcher", 5.0))
             assert isinstance(answer, Refused), "the agent is taken, and says so"
@@ -285,7 +285,7 @@ def test_strangers_who_knock_again_and_again(attacked: Attacked) -> None:
     if attacked.keys is None:
         pytest.skip("without keys nobody is a stranger")
     for address in attacked.ports:
-        for _ in range(20):
+        for _ in range(40):
             stranger = attacked.speaker(address, (new_pair()[1], attacked.keys[1]))
             with suppress(zmq.Again):  # it has been cut off already
                 stranger.socket.send(encode(Ping()), zmq.DONTWAIT)
@@ -299,7 +299,7 @@ def test_messages_that_are_none(attacked: Attacked) -> None:
     """Of somebody who is admitted, on every port, changed at random."""
     random = Random(7)
     for address in attacked.ports:
-        for _ in range(30):
+        for _ in range(60):
             peer = attacked.speaker(address)
             for _ in range(5):
                 parts = [mutated(ENCODED, random) for _ in range(random.choice((1, 1, 2, 3)))]
