@@ -25,11 +25,12 @@ REWRITING = {"horizontal", "tiles", "batch-split", "batch-split-paper", "replica
 """These divide layers; `auto` and `runs` may."""
 
 SIBLINGS = {
-    *("vertical-paper-seeded", "sequential-count", "sequential-profiled", "sequential-balanced"),
-    *("two-stage", "exact-siblings", "exact-paper-no-cache", "exact-paper-cache-first"),
+    *("vertical-paper", "vertical-paper-seeded", "exact-vertical"),
+    *("sequential-count", "sequential-profiled", "sequential-balanced", "two-stage", "k-stage"),
+    *("exact-siblings", "exact-paper", "exact-paper-no-cache", "exact-paper-cache-first"),
 }
-"""Strategies that differ from another in what they minimise, and hand `launch` the same kind of
-plan; `make further` runs these."""
+"""Strategies that hand `launch` the same kind of plan as another: `make further` runs these on
+agents, and `test_state.py` in this process."""
 
 
 @pytest.fixture(autouse=True)
