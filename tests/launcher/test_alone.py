@@ -25,8 +25,6 @@ from partition.devices import Device
 from partition.strategies.base import Problem
 from tests.launcher.models import write_branches, write_classifier
 
-pytestmark = pytest.mark.usefixtures("quick_searches")
-
 SAID = re.compile(
     r"the fullest device holds .* in addition to its idle agent, (-?\d+)% less than one"
 )

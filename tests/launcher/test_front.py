@@ -92,7 +92,6 @@ def test_the_objective_both_takes_the_smallest_point_that_is_fast_enough(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_searches")
 def test_auto_offers_what_every_strategy_found_under_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
