@@ -93,7 +93,9 @@ def is_smallest(found: Graph, draw: random.Random) -> bool:
         memory = shared_memory(found, schedule)
     except (DeadlockError, CsdfError):
         return False
-    turns = max(start for own in schedule.starts.values() for start in own) // schedule.period
+    longest = max(time for a in found.actors for time in a.execution_times)
+    last = max(start for own in schedule.starts.values() for start in own)
+    turns = (last + longest) // schedule.period
     lives = walk(found, schedule, turns + 12)
     names = [c.name for c in found.channels if lives[c.name][0] * c.token_bytes]
     sizes = [lives[name][0] * found.channel[name].token_bytes for name in names]
