@@ -78,6 +78,7 @@ def by_title(found: list[Section], start: str) -> Section:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_the_compilers_rule_reproduces_tables_2_4_and_6_and_the_first_drop_of_figure_4() -> None:
     found = list(segments.sections(quick=True))
     for title, kind in (
@@ -119,6 +120,7 @@ def test_the_nine_cuts_of_figure_3_are_where_the_sizes_of_table_2_say() -> None:
     assert [row.kind for row in cuts] == [COMPUTED] * 9 + ["differs"]
 
 
+@pytest.mark.further
 def test_two_stages_reach_the_rates_of_table_5_as_random_times_of_layers_do() -> None:
     found = list(stages.sections())
     table = by_title(found, "Table 5")

@@ -123,6 +123,7 @@ def test_stored_tables_have_what_their_commands_measure() -> None:
             assert found.devices == 1 or found.how in strategies, path.name
 
 
+@pytest.mark.further
 def test_one_layer_of_vgg16_has_more_of_eq_2_than_the_paper_leaves_a_device() -> None:
     beta_bytes = layer_beta_bytes(read(NETWORKS["vgg16"]).network)
     largest_percent = 100 * beta_bytes.max() / beta_bytes.sum()

@@ -18,6 +18,7 @@ MODELS = Path(__file__).parent.parent / "fixtures" / "models"
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_its_fastest_assignment_is_within_one_per_cent_of_the_best_stages() -> None:
     problem = Problem(cnn.read(str(MODELS / "DenseNet201.onnx")).network, equal(6))
     stages = Exact("exact", Shape(contiguous=True), SolverEffort(60.0, 120.0)).solve(problem)

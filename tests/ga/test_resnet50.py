@@ -36,7 +36,7 @@ def test_the_papers_search_saves_nearly_what_can_be_saved_from_random_individual
 @pytest.mark.parametrize(
     ("count", "bound", "share", "megabytes"),
     [
-        (4, 0.98, 1.05, 17),
+        pytest.param(4, 0.98, 1.05, 17, marks=pytest.mark.further),
         pytest.param(10, 0.95, 1.2, 37, marks=pytest.mark.further),
     ],
 )

@@ -55,6 +55,7 @@ def test_auto_searches_with_the_parameters_of_vertical() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.further
 def test_the_usual_parameters_are_the_usual_search() -> None:
     assert Tuned("vertical", {"chains": Effort().chains}).solve(SMALL) == Vertical().solve(SMALL)
 

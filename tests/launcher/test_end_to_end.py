@@ -152,7 +152,11 @@ def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM", marks=pytest.mark.further),
+    ],
 )
 def test_an_interrupted_run_ends_everything(
     launcher: Launcher, number: signal.Signals, code: int
@@ -171,7 +175,11 @@ def test_an_interrupted_run_ends_everything(
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C", marks=pytest.mark.further),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
+    ],
 )
 def test_an_interrupted_search_ends_everything(
     launcher: Launcher, number: signal.Signals, code: int

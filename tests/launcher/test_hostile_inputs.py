@@ -175,11 +175,7 @@ def test_exif_beyond_its_bound_is_refused(tmp_path: Path) -> None:
     ("name", "mode", "settings"),
     [
         pytest.param("grey.png", "L", {}, marks=pytest.mark.further),
-        (
-            "alpha.png",
-            "RGBA",
-            {"exif": TURNED},
-        ),
+        pytest.param("alpha.png", "RGBA", {"exif": TURNED}, marks=pytest.mark.further),
         ("deep.png", "I;16", {}),
         pytest.param("plain.jpg", "RGB", {}, marks=pytest.mark.further),
         ("scans.jpg", "CMYK", {"progressive": True, "subsampling": 0}),

@@ -26,8 +26,8 @@ def run(cluster: Cluster, cache: Path) -> None:
 @pytest.mark.parametrize(
     "rots",
     [
-        pytest.param(("blobs",), id="blobs, with nothing derived left"),
-        pytest.param(("derived",), id="derived", marks=pytest.mark.slow),
+        pytest.param(("blobs",), id="blobs, with nothing derived left", marks=pytest.mark.further),
+        pytest.param(("derived",), id="derived", marks=pytest.mark.further),
         pytest.param(("blobs", "derived"), id="everything", marks=pytest.mark.slow),
     ],
 )

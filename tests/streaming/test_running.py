@@ -236,7 +236,7 @@ def test_a_stream_is_written_traced_and_kept_and_continues_where_it_was_interrup
 
 
 @slow
-@pytest.mark.parametrize("wrong", [None, 120, 121])
+@pytest.mark.parametrize("wrong", [120, 121, pytest.param(None, marks=pytest.mark.further)])
 def test_of_a_stream_every_nth_result_is_compared_with_the_whole_model(
     monkeypatch: pytest.MonkeyPatch, wrong: int | None
 ) -> None:
