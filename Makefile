@@ -34,7 +34,7 @@ test: check
 	$(BIN)/pytest -m "alone" $(ALONE) || $(BIN)/pytest -m "alone" $(AGAIN) $(ALONE)
 
 fast: check
-	$(BIN)/pytest -m "not alone and not slow" --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(BIN)/pytest -m "not alone and not slow and not further" --numprocesses logical --maxprocesses 4 --dist worksteal
 	$(BIN)/pytest -m "alone and not slow" $(ALONE)
 
 # More networks and more sizes of what `make test` tries on a few, with figures of papers.
