@@ -47,13 +47,16 @@ def main(given: Sequence[str] | None = None) -> int:
         for section in PAPERS[name](quick=chosen.quick):
             found.append(section)
             print(f"{section.paper}, {section.head}", file=sys.stderr, flush=True)
-    return show(_report(found, time.perf_counter() - start_s), as_json=chosen.json)
+    title = "The tables of five papers, ours beside theirs"
+    if len(names) == 1:
+        title += f": {names[0]}"
+    return show(_report(title, found, time.perf_counter() - start_s), as_json=chosen.json)
 
 
-def _report(sections: Sequence[Section], seconds: float) -> dict[str, object]:
+def _report(title: str, sections: Sequence[Section], seconds: float) -> dict[str, object]:
     return report(
         "papers",
-        "The tables of five papers, ours beside theirs",
+        title,
         [Figure("the whole command", round(seconds), "s")],
         notes=[
             "Published figures are taken from the papers that docs/papers.md names; it also says "
