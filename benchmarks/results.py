@@ -219,12 +219,15 @@ def _shown(result: Mapping[str, Any]) -> Table | None:
 
 
 def _verdicts(tables: Sequence[Mapping[str, Any]]) -> Table:
-    """How often each verdict was given in each table of a paper."""
-    rows = []
+    """How often each verdict was given in each table of a paper, for all strategies together."""
+    found: dict[str, Counter[str]] = {}
     for table in tables:
         counts = Counter(re.split(r" because | \(", row[-1])[0] for row in table["rows"])
-        shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        rows.append((table["title"], shown))
+        found.setdefault(": ".join(table["title"].split(": ")[:2]), Counter()).update(counts)
+    rows = [
+        (title, ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+        for title, counts in found.items()
+    ]
     title = "Rows by their verdict ([papers](papers.md#ours-beside-theirs))"
     return Table(title, ("table", "verdicts"), tuple(rows))
 
