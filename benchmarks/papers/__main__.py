@@ -49,7 +49,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{section.paper}, {section.head}", file=sys.stderr, flush=True)
     title = "The tables of five papers, ours beside theirs"
     if len(names) == 1:
-        title += f": {names[0]}"
+        title += f": {found[0].paper}"
     return show(_report(title, found, time.perf_counter() - start_s), as_json=chosen.json)
 
 

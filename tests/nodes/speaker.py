@@ -29,9 +29,6 @@ NEVER_MS = 3_600_000
 """Redials after longer than any test takes. If it never redialled (-1), ZeroMQ would drop what
 arrived just before the connection ended."""
 
-CONNECT_MS = 1_000
-"""A speaker that redials gives up a connection that has not been established after this."""
-
 
 class AgentProcess:
     """A `node-agent` on free loopback ports; `control` and `data` are where it listens.
@@ -139,7 +136,8 @@ def refusal_of(cache: Path, *arguments: str) -> str:
 
 class Speaker:
     """A DEALER on one of an agent's ports, with an eye on its connection; with `keys`, its own
-    secret and the agent's public key, guarded."""
+    secret and the agent's public key, guarded. It waits `redial_ms` for a connection to be
+    established, and as long before it dials again."""
 
     def __init__(
         self,
@@ -154,8 +152,7 @@ class Speaker:
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         self.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))  # it blocks once it is cut off
         self.socket.setsockopt(zmq.RECONNECT_IVL, redial_ms)
-        if redial_ms != NEVER_MS:
-            self.socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        self.socket.setsockopt(zmq.CONNECT_TIMEOUT, redial_ms)
         self.socket.setsockopt(zmq.LINGER, 0)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._monitor.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))

@@ -197,12 +197,12 @@ def test_whoever_belongs_here_gets_in_beside_a_host_that_reopens_connections_wit
     arguments = ["--connections", str(many[how]), *(["--churn"] if how == "churning" else [])]
     with keyless(attacked.ports, *arguments):
         for _ in range(10):
-            newcomer = attacked.speaker(attacked.agent.control, redial_ms=50)
+            newcomer = attacked.speaker(attacked.agent.control, redial_ms=500)
             answer = newcomer.ask(Hello(PROTOCOL, "another launcher", 5.0))
             assert isinstance(answer, Refused), "the agent is taken, and says so"
             assert not newcomer.was_cut_off()
             newcomer.close()
-            peer = attacked.speaker(attacked.agent.data, redial_ms=50)
+            peer = attacked.speaker(attacked.agent.data, redial_ms=500)
             peer.say(Attach(5, HOST))
             peer.say_raw(b"\xc1 no message")
             peer.await_cut_off()

@@ -29,7 +29,7 @@ pytestmark = [
         os.geteuid() != 0
         or not SYSTEMD.exists()
         or Path("/proc/1/comm").read_text() == "systemd\n"
-        or CHECKOUT.is_relative_to("/tmp"),  # the service has a /tmp of its own
+        or CHECKOUT.is_relative_to("/tmp"),  # which the service does not see
         reason="needs root, systemd, a machine that another systemd does not run already, and a "
         "checkout outside of /tmp",
     ),
