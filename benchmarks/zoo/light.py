@@ -2,9 +2,10 @@
 
     python -m benchmarks.zoo.light FOLDER [NAME …]
 
-It needs a Python that has torch, timm, keras, onnx and onnxscript. Networks have their usual size
-of images. A `ConstantOfShape` node stands for every large weight, so files are small, and
-`cnn.read` fills them from a seed.
+It needs a Python that has torch, timm, keras, onnx and onnxscript; for NASNetMobile, which Keras
+does not make with torch, one that has tensorflow and tf2onnx. Networks have their usual size of
+images. A `ConstantOfShape` node stands for every large weight, so files are small, and `cnn.read`
+fills them from a seed.
 """
 
 from __future__ import annotations
@@ -23,21 +24,19 @@ from onnx import helper, numpy_helper
 NETWORKS = {
     "InceptionV4": ("timm", "inception_v4", 299),
     "InceptionResNetV2": ("keras", "InceptionResNetV2", 299),
+    "NASNetMobile": ("tensorflow", "NASNetMobile", 224),
     "EfficientNetLiteB0": ("timm", "efficientnet_lite0", 224),
     "EfficientNetLiteB1": ("timm", "efficientnet_lite1", 240),
     "EfficientNetLiteB2": ("timm", "efficientnet_lite2", 260),
     "EfficientNetLiteB3": ("timm", "efficientnet_lite3", 280),
     "EfficientNetLiteB4": ("timm", "efficientnet_lite4", 300),
 }
-"""By name: who makes it, what it is called there, and the side of its images.
-
-NASNetMobile is missing: Keras refuses to make it with the backend that exports.
-"""
+"""By name: who makes it, what it is called there, and the side of its images."""
 
 SMALL = 64
 """Elements up to which a weight stays in the file, since it may be a shape or a factor."""
 
-OPSET = 20
+OPSET, TENSORFLOW_OPSET = 20, 18
 
 
 def main() -> int:
@@ -55,7 +54,14 @@ def main() -> int:
 def export(name: str, file: Path) -> None:
     """Write the network called `name` to `file`."""
     maker, model, side = NETWORKS[name]
-    network = _of_timm(model) if maker == "timm" else _of_keras(model, side)
+    if maker == "tensorflow":
+        made = _by_tensorflow(model, side)
+    else:
+        made = _by_torch(_of_timm(model) if maker == "timm" else _of_keras(model, side), side, file)
+    onnx.save(without_weights(made), file)
+
+
+def _by_torch(network: Any, side: int, file: Path) -> onnx.ModelProto:
     import torch  # noqa: PLC0415 (Keras reads its backend first)
 
     image = torch.zeros(1, 3, side, side)
@@ -64,7 +70,19 @@ def export(name: str, file: Path) -> None:
             network.eval(), (image,), str(file), opset_version=OPSET, dynamo=False,
             input_names=["input_0"], output_names=["output_0"],
         )  # fmt: skip
-    onnx.save(without_weights(onnx.load(file)), file)
+    return onnx.load(file)
+
+
+def _by_tensorflow(model: str, side: int) -> onnx.ModelProto:
+    keras, tensorflow, tf2onnx = map(importlib.import_module, ("keras", "tensorflow", "tf2onnx"))
+    network = getattr(keras.applications, model)(weights=None, input_shape=(side, side, 3))
+    image = tensorflow.TensorSpec((1, side, side, 3), tensorflow.float32, name="input_0")
+    made: onnx.ModelProto
+    made, _ = tf2onnx.convert.from_function(
+        tensorflow.function(lambda x: {"output_0": network(x, training=False)}),
+        input_signature=(image,), opset=TENSORFLOW_OPSET, inputs_as_nchw=["input_0"],
+    )  # fmt: skip
+    return made
 
 
 def _of_timm(model: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,13 +26,15 @@ from nodes.protocol.messages import EngineChoice, EngineOffer
 TRIAL_S = 60.0
 """How long the trial may take: TensorRT builds an engine, and a Jetson loads CUDA for 10 s."""
 
+LATE = f"it has not ended within {TRIAL_S:g} s, so it hangs, or this machine is very slow or busy"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
     """The engines that are offered, the one that an agent would take, and how its trial ended.
 
     `lacking` says why no engine fits the options; then nothing was tried. `failure` is why the
-    trial failed, empty if it computed correctly.
+    trial failed, empty if it computed correctly; `LATE` if it was ended after `TRIAL_S`.
     """
 
     offers: tuple[EngineOffer, ...]
@@ -57,10 +60,8 @@ def read_engine(engine: str, device: str) -> EngineReading:
 
 def _trial(chosen: EngineChoice) -> str:
     """Return why an engine fails to compute; empty if it computes correctly."""
-    module = "nodes.doctor.engine_trial"
-    command = python_command(module, chosen.engine, chosen.device, chosen.precision)
     with subprocess.Popen(
-        command,
+        _trial_command(chosen),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,7 +70,7 @@ def _trial(chosen: EngineChoice) -> str:
         try:
             output, errors = process.communicate(timeout=TRIAL_S)
         except subprocess.TimeoutExpired:
-            return f"it has not ended within {TRIAL_S:g} s"
+            return LATE
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -80,6 +81,11 @@ def _trial(chosen: EngineChoice) -> str:
     except (ValueError, KeyError, TypeError):
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
         return f"the engine's process ended with exit code {process.returncode}: {' '.join(last)}"
+
+
+def _trial_command(chosen: EngineChoice) -> list[str]:
+    module = "nodes.doctor.engine_trial"
+    return python_command(module, chosen.engine, chosen.device, chosen.precision)
 
 
 def judge_engine(reading: EngineReading) -> Iterator[Finding]:
@@ -98,7 +104,10 @@ def judge_engine(reading: EngineReading) -> Iterator[Finding]:
             Severity.ERROR,
             f"engine {chosen.engine} on {chosen.device}",
             f"It failed to compute a network of one layer: {reading.failure}.",
-            _reinstall(chosen.engine),
+            # By hand, without a limit, the trial shows which of both it is.
+            shlex.join(_trial_command(chosen))
+            if reading.failure == LATE
+            else _reinstall(chosen.engine),
         )
 
 

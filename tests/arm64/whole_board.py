@@ -26,6 +26,8 @@ from tests.docs.markdown import blocks
 from tests.launcher_runtime.clusters import wait_until_it_listens, write_network
 from tests.upgrade.boards import BROKEN, make_wheel
 
+pytestmark = pytest.mark.timeout(5400)
+
 README = ROOT / "deploy" / "README.md"
 TAKE_PREPARED = """
 there=/opt/csdf-edge/versions/$version

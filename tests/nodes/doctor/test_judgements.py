@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import resource
+import subprocess
 from pathlib import Path
 from threading import Event
 
@@ -12,7 +14,7 @@ import pytest
 from nodes.core.engines import AUTO
 from nodes.doctor.clock import ClockReading, judge_clock
 from nodes.doctor.disk import FolderReading, judge_folder
-from nodes.doctor.engine import EngineReading, judge_engine
+from nodes.doctor.engine import LATE, EngineReading, judge_engine
 from nodes.doctor.examination import judge_descriptors
 from nodes.doctor.findings import Check, Checked, Examination, Finding, Severity, checked_from_json
 from nodes.doctor.memory import GroupMemory, MemoryReading, judge_memory, read_memory
@@ -230,6 +232,10 @@ def test_engines():
     assert not list(judge_engine(EngineReading((offer,), EngineChoice(), choice)))
     (wrong,) = judge_engine(EngineReading((offer,), EngineChoice(), choice, failure="it crashed"))
     assert wrong.remedy.endswith("--force-reinstall onnxruntime")
+    chosen = EngineChoice("onnxruntime", "cpu", "fp32")
+    (late,) = judge_engine(EngineReading((offer,), EngineChoice(), chosen, failure=LATE))
+    by_hand = subprocess.run(["sh", "-c", late.remedy], capture_output=True, check=True)
+    assert json.loads(by_hand.stdout) == {"failure": ""}
     asked = EngineChoice("tvm", AUTO)
     (missing,) = judge_engine(EngineReading((offer,), asked, None, "it is not installed"))
     assert missing.remedy.endswith("'csdf-edge[tvm]'")
