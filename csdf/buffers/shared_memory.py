@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from csdf.errors import CsdfError, TooLargeError
+from csdf.model.channels import reverse_channels
 from csdf.model.graph import Channel, Graph
 from csdf.timing.schedule import Schedule
 
@@ -71,6 +72,7 @@ class SharedMemory:
 def shared_memory(graph: Graph, schedule: Schedule, effort: int = EFFORT) -> SharedMemory:
     """Return addresses of the buffers of all channels of `graph` in a `schedule` of it.
 
+    Reverse channels that stand for capacities (`csdf.model.channels`) have none.
     The search ends after `effort` steps with the best addresses that it has found.
 
     Raises `CsdfError` if the schedule's period is 0 or has several iterations, and `TooLargeError`.
@@ -105,8 +107,10 @@ def shared_memory(graph: Graph, schedule: Schedule, effort: int = EFFORT) -> Sha
         raise TooLargeError(
             f"the lifetimes of buffers at {len(instants)} instants of an iteration are too many"
         )
-    lives = {c.name: _life(graph, c, schedule, instants, turns) for c in graph.channels}
-    sizes = {c.name: max(lives[c.name], default=0) * c.token_bytes for c in graph.channels}
+    bounds = reverse_channels(graph)
+    channels = [c for c in graph.channels if c.name not in bounds]
+    lives = {c.name: _life(graph, c, schedule, instants, turns) for c in channels}
+    sizes = {c.name: max(lives[c.name], default=0) * c.token_bytes for c in channels}
     names = [name for name, size in sizes.items() if size]
     held = [sum(1 << i for i, tokens in enumerate(lives[name]) if tokens) for name in names]
     placing = _Placing([sizes[name] for name in names], held, effort)
@@ -114,7 +118,7 @@ def shared_memory(graph: Graph, schedule: Schedule, effort: int = EFFORT) -> Sha
     return SharedMemory(
         {
             c.name: Buffer(addresses.get(c.name, 0), sizes[c.name], max(lives[c.name], default=0))
-            for c in graph.channels
+            for c in channels
         },
         placing.total,
         placing.at_least if placing.left < 0 else placing.total,

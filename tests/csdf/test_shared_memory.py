@@ -6,11 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from csdf.buffers.shared_memory import shared_memory
 from csdf.errors import CsdfError, DeadlockError
+from csdf.formats.files import read, write
 from csdf.model.graph import Graph
 from csdf.timing.schedule import Schedule, periodic_schedule
 from tests.csdf.conftest import Csdf
@@ -167,3 +169,12 @@ def test_the_command(csdf: Csdf) -> None:
     free = graph({"A": (1,)}, concurrency=None)
     with pytest.raises(CsdfError, match="a period above 0"):
         shared_memory(free, periodic_schedule(free))
+
+
+def test_free_places_take_no_memory(tmp_path: Path) -> None:
+    found = graph({"A": (1,), "B": (1,)}, ("A", "B", (2,), (1,), 0, 4), concurrency=None)
+    write(found, tmp_path / "as_sdf3.xml")
+    as_sdf3 = read(tmp_path / "as_sdf3.xml")
+    assert [channel.name for channel in as_sdf3.channels] == ["c1", "c1_space"]
+    same = [shared_memory(each, periodic_schedule(each)).as_json() for each in (found, as_sdf3)]
+    assert same[0] == same[1]
