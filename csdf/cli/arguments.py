@@ -182,7 +182,9 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         metavar="P=A,B,A",
         help="run actors A and B on processor P, in this static order",
     )
-    command.add_argument("--gantt", metavar="FILE.svg", help="write a chart of all firings")
+    command.add_argument(
+        "--gantt", type=_svg, metavar="FILE.svg", help="write a chart of all firings"
+    )
     command.add_argument("--trace", metavar="FILE.json", help="write a trace for ui.perfetto.dev")
     command.add_argument(
         "--microseconds",

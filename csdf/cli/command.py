@@ -308,6 +308,8 @@ def _convert(options: argparse.Namespace, graph: Graph) -> int:
     if options.max_plus and options.hsdf:
         raise CsdfError("give either --hsdf or --max-plus, not both")
     if options.max_plus:
+        if not options.output.lower().endswith(".json"):
+            raise CsdfError(f"--max-plus writes JSON, but {options.output!r} does not end in .json")
         from csdf.timing.max_plus import max_plus_matrix  # noqa: PLC0415 (few need it)
 
         _write(options.output, _json(max_plus_matrix(graph).as_json()) + "\n")

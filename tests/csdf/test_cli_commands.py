@@ -97,6 +97,8 @@ def test_a_simulation_that_cannot_be(tmp_path: Path, csdf: Csdf) -> None:
     file = "twodev_4_4.xml"
     said = csdf("simulate", file, "--gantt", str(tmp_path / "no" / "chart.svg"), code=2).err
     assert "cannot be written: No such file" in said
+    said = csdf("simulate", file, "--gantt", str(tmp_path / "chart.png"), code=2).err
+    assert "does not end in .svg" in said
     csdf("simulate", file, "--iterations", "0", code=2)
     csdf("simulate", file, "--on", "d0", code=2)
 

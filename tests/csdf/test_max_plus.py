@@ -128,3 +128,5 @@ def test_it_is_written_as_json(tmp_path: Path, csdf: Csdf) -> None:
         "matrix": [["2", None], ["7/2", "3/2"]],
     }
     assert "not both" in csdf("convert", pair, str(output), "--max-plus", "--hsdf", code=2).err
+    other = str(tmp_path / "matrix.xml")
+    assert "does not end in .json" in csdf("convert", pair, other, "--max-plus", code=2).err
