@@ -70,3 +70,12 @@ def saved_percent(held_bytes: int, alone_bytes: int) -> float:
     25.0
     """
     return 100 * (1 - held_bytes / alone_bytes) if alone_bytes else 0.0
+
+
+def saved_text(percent: float) -> str:
+    """Return a saving in words.
+
+    >>> saved_text(25.0), saved_text(-70.7)
+    ('25.0 % less', '70.7 % more')
+    """
+    return f"{abs(percent):.1f} % {'less' if percent >= 0 else 'more'}"

@@ -35,6 +35,7 @@ from partition.alone import (
     fullest_eq2_bytes,
     plan_alone,
     saved_percent,
+    saved_text,
 )
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -273,8 +274,8 @@ def _lines(solved: Solved) -> list[str]:
         f"energy {energy_text(plan)}, by the `busy_w` and `idle_w` of the devices",
         f"at most {solved.speedup_bound:.2f} times as fast as the fastest device alone "
         f"({len(plan.devices)} devices); the fullest device needs "
-        f"{solved.memory_saving_percent:.1f} % less memory than one alone, "
-        f"{solved.memory_eq2_saving_percent:.1f} % by Eq. 2",
+        f"{saved_text(solved.memory_saving_percent)} memory than one alone, "
+        f"{saved_text(solved.memory_eq2_saving_percent)} by Eq. 2",
         f"proof: {plan.proof}",
         f"strategy: {plan.strategy}: {plan.explanation}",
     ]
