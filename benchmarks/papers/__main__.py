@@ -34,7 +34,12 @@ COLUMNS = ("what", "theirs", "ours", "null model", "verdict")
 def main(given: Sequence[str] | None = None) -> int:
     """Print the tables; a verdict is no failure, so the exit code is 0."""
     parser = arguments("benchmarks.papers", __doc__)
-    parser.add_argument("--papers", default=",".join(PAPERS), help="numbers, such as 000,003")
+    parser.add_argument(
+        "--papers",
+        default=",".join(PAPERS),
+        help="numbers, such as 000,003: 000 Villarrubia et al., 001 Velasco-Montero et al., 002 "
+        "Tang & Stefanov, 003 Yin et al., 004 Vanishree et al. (default: all)",
+    )
     parser.add_argument("--quick", action="store_true", help="a small part of every paper")
     chosen = parser.parse_args(given)
     names = chosen.papers.split(",")

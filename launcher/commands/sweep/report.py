@@ -11,6 +11,7 @@ from ga.fronts import hypervolume
 from ga.sweep.spaces import AUTO_PARTS, Sections, as_yaml
 from ga.sweep.study import Result, Trial, points
 from ga.sweep.unseen import UnseenGain
+from launcher.quantities import counted
 from launcher.results.report_text import print_table
 from launcher.results.tables import RowTable
 
@@ -106,7 +107,7 @@ def trials_table(result: Result, trials: Sequence[Trial]) -> RowTable:
 def _lines(outcome: SweepOutcome) -> list[str]:
     result = outcome.result
     counts = (
-        f"{len(result.trials)} trials, {result.before} of them from before: "
+        f"{counted(len(result.trials), 'trial')}, {result.before} of them from before: "
         f"{result.count('complete')} finished, {result.count('pruned')} pruned, "
         f"{result.count('fail')} failed"
     )
@@ -123,7 +124,8 @@ def _lines(outcome: SweepOutcome) -> list[str]:
         lines += _found(outcome)
     if result.front:
         area = hypervolume([points(trial) for trial in result.finished])
-        lines.append(f"{len(result.front)} trials on the front; hypervolume {area:.4f}")
+        front = counted(len(result.front), "trial")
+        lines.append(f"{front} on the front; hypervolume {area:.4f}")
     if result.importance:
         parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
         finished = result.count("complete")
