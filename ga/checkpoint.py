@@ -79,8 +79,11 @@ class Checkpoint:
     def read(self, rng: np.random.Generator, kind: type[Any]) -> EvolutionState | None:
         """Return what was saved, and set both random generators; None if there is no file.
 
-        Raises `PartitionError` if the file is not a checkpoint, or is one of another search.
+        Raises `PartitionError` if the file is not a checkpoint, or is one of another search, or
+        if its folder is missing.
         """
+        if not self.path.parent.is_dir():
+            raise PartitionError(f"{self.path}: there is no folder for the checkpoint; make it")
         if not self.path.exists():
             return None
         try:

@@ -95,7 +95,7 @@ def evolve(
     on_generation: Callable[[int, NDArray[np.intp], float], None],
     excess: Excess | None = None,
     register: Register | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Evolution:
     """Run the algorithm; `on_generation` gets (generations done, best so far, its φ).
 
@@ -156,13 +156,13 @@ def evolve(
 
 
 def _checkpoint(
-    path: Path, problem: Problem, parameters: PaperParameters, beta: NDArray[np.float64]
+    path: str | Path, problem: Problem, parameters: PaperParameters, beta: NDArray[np.float64]
 ) -> Checkpoint:
     from ga.checkpoint import Checkpoint, search_of  # noqa: PLC0415 (imports DEAP)
 
     about = asdict(parameters)
     del about["generations"]
-    return Checkpoint(path, search_of(problem, beta, problem.pinned, **about))
+    return Checkpoint(Path(path), search_of(problem, beta, problem.pinned, **about))
 
 
 def _toolbox(
@@ -214,7 +214,7 @@ class VerticalPaper:
         parameters: PaperParameters | None = None,
         name: str = "vertical-paper",
         register: Register | None = None,
-        checkpoint: Path | None = None,
+        checkpoint: str | Path | None = None,
     ) -> None:
         """For `register` and `checkpoint` see `evolve`."""
         self.name = name

@@ -116,7 +116,7 @@ class Vertical:
         preference: Preference | None = None,
         effort: Effort | None = None,
         register: Register | None = None,
-        checkpoint: Path | None = None,
+        checkpoint: str | Path | None = None,
     ) -> None:
         """`preference` replaces that of the problem's objective; `register` may replace operators
         of NSGA-II's toolbox. NSGA-II continues from the file `checkpoint` if it exists, also for
@@ -260,7 +260,7 @@ class Vertical:
         about |= {"objective": problem.objective, "slack_frames": problem.slack_frames}
         sizes = np.concatenate([grouped.costs.layer_s.ravel(), grouped.weight_bytes.ravel()])
         search = search_of(problem, sizes, grouped.pinned, **about)
-        return Checkpoint(self._checkpoint, search)
+        return Checkpoint(Path(self._checkpoint), search)
 
     def _fastest(
         self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]

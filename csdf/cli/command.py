@@ -350,6 +350,8 @@ def _check_certificate(options: argparse.Namespace, graph: Graph) -> int:
     try:
         claims = check(options.content, file)
     except RefusedError as error:
+        if options.json:
+            _print(_json({"refused": str(error)}))
         return _fail(f"{options.certificate} proves nothing about {options.file}: {error}", 1)
     _print(_json(claims) if options.json else report.claims_text(claims))
     return EXIT_FINE

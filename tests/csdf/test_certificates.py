@@ -308,8 +308,11 @@ def test_the_commands(
     assert main(["convert", file, str(converted)]) == 0
     assert main(["check", "--json", str(certificate), str(converted)]) == 0
     assert json.loads(capsys.readouterr().out)["consistent"] is (name != "inconsistent_par")
-    assert main(["check", str(certificate), str(REFERENCE / "twodev_4_4.xml")]) == 1
-    assert "twodev_4_4.xml: made for another graph" in capsys.readouterr().err
+    other = str(REFERENCE / "twodev_4_4.xml")
+    assert main(["check", "--json", str(certificate), other]) == 1
+    printed = capsys.readouterr()
+    assert "twodev_4_4.xml: made for another graph" in printed.err
+    assert json.loads(printed.out)["refused"].startswith("made for another graph")
     assert main(["check", str(tmp_path / "none"), file]) == 2
 
 

@@ -23,7 +23,9 @@ from tests.partition.strategy_contract import equal
 PROBLEM = Problem(residual(8), equal(5))
 
 
-def run(generations: int, checkpoint: Path | None = None, problem: Problem = PROBLEM) -> Evolution:
+def run(
+    generations: int, checkpoint: str | Path | None = None, problem: Problem = PROBLEM
+) -> Evolution:
     parameters = PaperParameters(60, generations, stop_when_optimal=False)
     return evolve(problem, parameters, lambda *_: None, checkpoint=checkpoint)
 
@@ -61,6 +63,13 @@ def test_what_is_interrupted_continues_from_the_last_checkpoint(tmp_path: Path) 
     found = evolve(PROBLEM, parameters, lambda done, *_: seen.append(done), checkpoint=checkpoint)
     assert seen == [*range(10, 31)]
     assert same(found, run(30))
+
+
+def test_a_checkpoint_is_named_by_a_text_too_and_its_folder_must_exist(tmp_path: Path) -> None:
+    run(1, str(tmp_path / "kept.npz"))
+    assert (tmp_path / "kept.npz").exists()
+    with pytest.raises(PartitionError, match=r"kept\.npz: there is no folder"):
+        run(1, tmp_path / "missing" / "kept.npz")
 
 
 def test_another_search_refuses_a_checkpoint_and_says_so(tmp_path: Path) -> None:
