@@ -7,6 +7,7 @@ has not written to its disk is lost, and its peers get no more packets, not even
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -125,6 +126,11 @@ class Board:
                 console.flush()
                 if STARTED in line:
                     self.started.set()
+
+    def received_bytes(self) -> int:
+        """What has been sent to the board (`/sys` shows the links of the namespace outside)."""
+        shown = run("ip", "-json", "-statistics", "link", "show", self.name).stdout
+        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
 
     def cut_power(self) -> None:
         """End the machine at once, if it is on."""

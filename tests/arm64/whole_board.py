@@ -154,7 +154,7 @@ def test_a_power_cut_in_a_stream_and_the_return(with_pc: Room, left: Board) -> N
     network = write_network(with_pc.folder / "net.onnx", layers=9, channels=64)
     # An emulated board is so slow that it has layers only as long as its speed is believed.
     path = cluster(
-        with_pc, node={"speed": "1G"}, model=str(network), strategy="sequential",
+        with_pc, node={"macs_per_s": "1G"}, model=str(network), strategy="sequential",
         objective="period", recovery={"adapt": False, "heartbeat_s": 20},
     )  # fmt: skip
 
@@ -169,15 +169,14 @@ def test_a_power_cut_in_a_stream_and_the_return(with_pc: Room, left: Board) -> N
 
 @pytest.mark.slow
 def test_a_power_cut_in_an_upload_and_the_return(with_pc: Room, left: Board) -> None:
-    network = str(ROOT / "tests/fixtures/models/ResNet50.onnx")
+    network = str(smaller(ROOT / "tests/fixtures/models/ResNet50.onnx", with_pc.folder))
     path = cluster(with_pc, "left", model=network, input="random", frames=1, recovery=False)
-    received = Path(f"/sys/class/net/{left.name}/statistics/tx_bytes")
-    before = int(received.read_text())
+    before = left.received_bytes()
     with subprocess.Popen(
         [sys.executable, "-c", "from csdf_edge.entry import launch; launch()", str(path)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as launching:  # fmt: skip
-        while int(received.read_text()) < before + 30_000_000:  # of 102 MB
+        while left.received_bytes() < before + 30_000_000:  # of 102 MB
             with pytest.raises(subprocess.TimeoutExpired):
                 launching.wait(0.05)
         left.cut_power()
