@@ -114,11 +114,10 @@ class Polynomial:
     def factors(self) -> tuple[int, Counter[Polynomial]]:
         """Return a number and polynomials with exponents, whose product this is.
 
-        The polynomials are single parameters, and what remains after these are taken out.
+        The polynomials are single parameters, and what remains after these are taken out. The
+        number is above 0, so what remains is wherever this polynomial and the parameters are.
         """
         number = math.gcd(*(count for _, count in self.terms))
-        if self.terms[0][1] < 0:
-            number = -number
         common = Counter(dict(self.terms[0][0]))
         for monomial, _ in self.terms[1:]:
             common &= Counter(dict(monomial))

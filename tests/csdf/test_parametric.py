@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from csdf.errors import CsdfError, InconsistentGraphError
 from csdf.formats import json_format
 from csdf.model.consistency import connected_parts, repetition_vector
-from csdf.model.parametric import symbolic_repetitions
+from csdf.model.graph import Graph
+from csdf.model.parametric import ParametricChannel, ParametricGraph, symbolic_repetitions
 from csdf.model.polynomials import Polynomial
 from csdf.parametric_analysis import analyze_parameters
 from csdf.timing.throughput import throughput
@@ -142,6 +143,18 @@ def test_counts_and_periods_are_those_of_all_values(seed: int) -> None:
 def test_some_have_counts_for_all_values_and_some_do_not() -> None:
     found = [agrees(random.Random(seed)) for seed in range(60)]
     assert 5 < sum(found) < 55
+
+
+@pytest.mark.parametrize(
+    ("put", "taken", "counts"),
+    [("p", "5 - p", ["-p + 5", "p"]), ("2*p", "10*p - 2*p^2", ["-p + 5", "1"])],
+)
+def test_counts_are_above_0_where_a_rate_falls_with_a_parameter(
+    put: str, taken: str, counts: list[str]
+) -> None:
+    channel = ParametricChannel("c", "a", "b", Polynomial.read(put), Polynomial.read(taken))
+    line = ParametricGraph({"p": (1, 4)}, ("a", "b"), (channel,), lambda _: Graph("", (), ()))
+    assert list(map(str, symbolic_repetitions(line).values())) == counts
 
 
 LINE: dict[str, Any] = {
