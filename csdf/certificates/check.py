@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+_TIME = re.compile(r"\d+(\.\d+)?([eE][+-]?\d{1,2})?|\d+/0*[1-9]\d*", re.ASCII)
 _ACTOR = ("name", "execution_times", "concurrency")
 _CHANNEL = ("name", "source", "target", "production", "consumption", "initial_tokens", "capacity")
 _MALFORMED = LookupError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError

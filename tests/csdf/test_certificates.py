@@ -340,6 +340,15 @@ def test_graphs_of_any_size_of_numbers() -> None:
     assert sdf3.write(found)
 
 
+@pytest.mark.parametrize("times", ["[1e40]", "[1e-40, 0.5]", f"[{'9' * 30}, {'9' * 30}]"])
+def test_a_period_of_any_number_of_digits_is_checked(times: str) -> None:
+    actor = f'{{"name": "A", "execution_times": {times}, "concurrency": 1}}'
+    file = f'{{"actors": [{actor}], "channels": []}}'.encode()
+    found = json_format.parse(file)
+    content = json.loads(json.dumps(certify(found, file).content))
+    assert checked(content, file)["period"] == throughput(found).period
+
+
 DEEP, DIGITS = "[" * 100_000, '{"format": "csdf-certificate 1", "live": ' + "1" * 5000 + "}"
 
 
