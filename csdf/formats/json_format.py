@@ -32,7 +32,10 @@ from csdf.model.polynomials import NAME, Polynomial, total
 MAX_BYTES = 32 << 20
 MAX_VALUES = 2_000_000
 
-_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+# A decimal in full, as it is written again, has up to 160 digits.
+_TIME = re.compile(
+    r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,160}(/0*[1-9]\d{0,159})?", re.ASCII
+)
 _COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -34,8 +34,10 @@ MAX_ENTRIES = 2_000_000
 """Largest number of entries of all lists of a file, with runs and single values expanded."""
 
 COUNT = re.compile(r"\d{1,18}", re.ASCII)
+# A decimal in full, as it is written again, has up to 160 digits.
 _TIME = re.compile(
-    r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII
+    r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?|\d{1,160}(/0*[1-9]\d{0,159})?",
+    re.ASCII,
 )
 
 _Number = TypeVar("_Number", int, Fraction)

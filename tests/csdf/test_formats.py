@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csdf.errors import GraphError
-from csdf.formats import json_format
+from csdf.formats import json_format, sdf3
 from csdf.formats.networkx_form import from_networkx, to_networkx
 from csdf.model.graph import Graph
 from csdf.timing.throughput import throughput
@@ -32,6 +32,16 @@ def test_decimals_are_exact() -> None:
     text = b'{"actors": [{"name": "A", "execution_times": [0.1, 2, "1/3"]}], "channels": []}'
     (actor,) = json_format.parse(text).actors
     assert actor.execution_times == (Fraction(1, 10), 2, Fraction(1, 3))
+
+
+@pytest.mark.parametrize(
+    "time", ["2.220446049250313e-16", f"{'9' * 30}.{'9' * 30}e99", f"0.{'0' * 29}1e-99", "1E+99"]
+)
+def test_a_time_that_is_read_is_read_back_from_what_is_written(time: str) -> None:
+    text = f'{{"actors": [{{"name": "A", "execution_times": [{time}]}}], "channels": []}}'
+    found = json_format.parse(text.encode())
+    assert json_format.parse(json_format.write(found).encode()) == found
+    assert sdf3.parse(sdf3.write(found).encode()).actor["A"] == found.actor["A"]
 
 
 @pytest.mark.parametrize(
