@@ -421,7 +421,10 @@ def _cycles(text: str) -> int | dict[str, int]:
     if "=" not in text:
         return _positive(text)
     pairs = [one.rpartition("=") for one in text.split(",")]
-    return {name: _positive(count) for name, _, count in pairs}
+    found = {name: _positive(count) for name, _, count in pairs}
+    if len(found) < len(pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} gives an actor two numbers of cycles")
+    return found
 
 
 def _positive(text: str) -> int:

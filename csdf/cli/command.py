@@ -118,7 +118,12 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if options.slice:
         from csdf.timing.tdma import Slice, with_slices  # noqa: PLC0415 (few need it)
 
-        graph = with_slices(graph, {name: Slice(*times) for name, *times in options.slice})
+        slices: dict[str, Slice] = {}
+        for name, *times in options.slice:
+            if name in slices:
+                raise CsdfError(f"actor {name!r} has two slices (--slice); give it one")
+            slices[name] = Slice(*times)
+        graph = with_slices(graph, slices)
     placed: Graph | Ordered = graph
     try:
         if options.order:
@@ -212,7 +217,7 @@ def _schedule(options: argparse.Namespace, graph: Graph) -> int:
     if options.on:
         from csdf.timing import best_orders  # noqa: PLC0415 (few need it)
 
-        processors = {name: processor for processor, names in options.on for name in names}
+        processors = _on(options.on)
         most = best_orders.EFFORT if options.effort is None else options.effort
         best = best_orders.best_orders(graph, processors, most)
         orders = best.orders
@@ -269,8 +274,7 @@ def _parameters(options: argparse.Namespace, _: Graph) -> int:
 
 
 def _simulate(options: argparse.Namespace, graph: Graph) -> int:
-    processors = {name: processor for processor, names in options.on for name in names}
-    found = simulate(graph, options.iterations, processors, dict(options.order))
+    found = simulate(graph, options.iterations, _on(options.on), _orders(options.order))
     if options.gantt is not None:
         _write(options.gantt, gantt.as_svg(found))
     if options.trace is not None:
@@ -418,6 +422,17 @@ COMMANDS = {
     "certify": _certify,
     "check": _check_certificate,
 }
+
+
+def _on(given: Sequence[tuple[str, list[str]]]) -> dict[str, str]:
+    """Return the processor of each actor."""
+    processors: dict[str, str] = {}
+    for processor, names in given:
+        for name in names:
+            if processors.setdefault(name, processor) != processor:
+                both = f"both {processors[name]!r} and {processor!r}"
+                raise CsdfError(f"{name!r} is to run on {both} (--on); give it one")
+    return processors
 
 
 def _orders(given: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:

@@ -384,7 +384,7 @@ def simulate(
     `processors` maps actors to processors. `orders` maps processors to static orders: the actors of
     one iteration, a name per firing. `platform` has further properties of processors. Raises
     `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is
-    unknown.
+    unknown, an actor is on two processors, or the order of its processor lacks it.
 
     >>> from csdf import Actor, Channel, Graph
     >>> actors = Actor("a", (Fraction(2),), 1), Actor("b", (Fraction(3),), 1)
@@ -401,12 +401,20 @@ def simulate(
             f"{readable(total)} firings are to be simulated; at most {FIRING_LIMIT} can be"
         )
     on = dict(processors or {})
-    for processor, order in (orders or {}).items():
-        on |= dict.fromkeys(order, processor)
-    for name in on:
+    orders = orders or {}
+    for processor, order in orders.items():
+        for name in order:
+            if on.setdefault(name, processor) != processor:
+                raise CsdfError(f"{name!r} is to run on both {on[name]!r} and {processor!r}")
+    ordered = {name for order in orders.values() for name in order}
+    for name, processor in on.items():
         if name not in graph.actor:
-            raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is not an actor of the graph")
-    run = Run(graph, iterations, repetitions, on, orders or {}, platform)
+            raise CsdfError(
+                f"{name!r} is to run on {processor!r}, but is not an actor of the graph"
+            )
+        if processor in orders and name not in ordered:
+            raise CsdfError(f"{name!r} is to run on {processor!r}, whose order lacks it")
+    run = Run(graph, iterations, repetitions, on, orders, platform)
     run.execute()
     return Timeline(run)
 

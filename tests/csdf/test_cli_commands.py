@@ -6,6 +6,8 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from csdf.formats import files
 from tests.csdf.conftest import Csdf
 from tests.csdf.graphs import graph
@@ -101,6 +103,24 @@ def test_a_simulation_that_cannot_be(tmp_path: Path, csdf: Csdf) -> None:
     assert "does not end in .svg" in said
     csdf("simulate", file, "--iterations", "0", code=2)
     csdf("simulate", file, "--on", "d0", code=2)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "sentence"),
+    [
+        ("simulate", "--on P=d0 --on Q=d0", "'d0' is to run on both 'P' and 'Q'"),
+        ("schedule", "--on P=d0 --on Q=d0", "'d0' is to run on both 'P' and 'Q'"),
+        ("simulate", "--on P=d0 --order Q=d0,d1", "'d0' is to run on both 'P' and 'Q'"),
+        ("simulate", "--order P=d0,d1 --order Q=d0", "'d0' is to run on both 'P' and 'Q'"),
+        ("simulate", "--on P=d0 --order P=d1", "'d0' is to run on 'P', whose order lacks it"),
+        ("simulate", "--order P=d0 --order P=d1", "processor 'P' has two orders"),
+        ("schedule", "--cycles d0=2,d0=3", "'d0=2,d0=3' gives an actor two numbers of cycles"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    command: str, given: str, sentence: str, csdf: Csdf
+) -> None:
+    assert sentence in csdf(command, "twodev_4_4.xml", *given.split(), code=2).err
 
 
 def test_a_drawing(tmp_path: Path, csdf: Csdf) -> None:

@@ -106,6 +106,8 @@ def test_the_command(csdf: Csdf) -> None:
     found = csdf("analyze", file, "--json", "--slice", "A=2/10", "--slice", "B=1/2").json
     assert found["period"] == "29"
     assert "'C', which is not an actor" in csdf("analyze", file, "--slice", "C=2/10", code=2).err
+    twice = ("--slice", "A=2/10", "--slice", "A=3/10")
+    assert "actor 'A' has two slices" in csdf("analyze", file, *twice, code=2).err
     for wrong in ("A=3/2", "A=0/2"):
         assert "a time above 0" in csdf("analyze", file, "--slice", wrong, code=2).err
     for wrong in ("A=2", "A", "=1/2", "A=1/0"):
