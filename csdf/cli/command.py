@@ -270,7 +270,12 @@ def _parameters(options: argparse.Namespace, _: Graph) -> int:
 
     found = analyze_parameters(options.parametric, dict(options.set), options.effort)
     _print(_json(found.as_json()) if options.json else report.parameters_text(found))
-    return EXIT_FINE if found.live else EXIT_NOT_LIVE
+    if any(own.live is False for _, own in found.values):
+        return EXIT_NOT_LIVE
+    if found.longest is None:
+        why = next(str(own.unknown) for _, own in found.values if own.unknown is not None)
+        return _fail(f"{options.file}: {why}", EXIT_TOO_LARGE)
+    return EXIT_FINE
 
 
 def _simulate(options: argparse.Namespace, graph: Graph) -> int:

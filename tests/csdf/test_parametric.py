@@ -204,6 +204,21 @@ def test_the_command(csdf: Csdf, tmp_path: Path) -> None:
     assert csdf("check", certificate, path, "--set", "p=2", code=1).err
 
 
+def test_what_would_take_too_long_is_not_called_a_success_or_a_deadlock(
+    csdf: Csdf, tmp_path: Path
+) -> None:
+    bounded = [{**LINE["channels"][0], "capacity": 8}]
+    path = file_of({**LINE, "channels": bounded}, tmp_path)
+    said = csdf("parameters", path, "--effort", "1", code=3)
+    assert "longer than the effort allows" in said.out
+    assert "at most 1 are allowed (--effort)" in said.err
+    primes = [f"1/{10**29 + 2 * i + 1}" for i in range(3000)]
+    apart = {"actors": [{"name": "a", "execution_times": primes}], "channels": []}
+    said = csdf("parameters", file_of(apart, tmp_path), code=3)
+    assert "not known" in said.out
+    assert "no common multiple" in said.err
+
+
 def test_what_balances_for_some_values_only_is_said(csdf: Csdf, tmp_path: Path) -> None:
     back = {"name": "d", "source": "b", "target": "a", "production": [3], "consumption": [1]}
     content = {**LINE, "channels": [*LINE["channels"], {**back, "initial_tokens": 3}]}
