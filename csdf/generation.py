@@ -34,13 +34,15 @@ def generate(
     `feedback` more go back with as many initial tokens as an iteration moves. With `tight`
     capacities, those of a spanning tree make actors wait for space.
 
-    Raises `CsdfError` if so few channels cannot connect the actors.
+    Raises `CsdfError` if so few channels cannot connect the actors, or one actor has channels.
 
     >>> graph = generate(4, 5, 40, capacities="tight", feedback=1, seed=7)
     >>> len(graph.actors), len(graph.channels)
     (4, 6)
     """
-    if channels < actors - 1 or (actors == 1 and channels + feedback):
+    if actors == 1 and channels + feedback:
+        raise CsdfError("a graph of one actor has no channels; give 0 channels and no feedback")
+    if channels < actors - 1:
         raise CsdfError(f"{channels} channels do not join {actors} actors; {actors - 1} or more do")
     draw = random.Random(f"{actors} {channels} {firings}" + (f" {seed}" if seed else ""))  # noqa: S311
     cycles = [draw.choice(CYCLES) for _ in range(actors)]

@@ -257,13 +257,13 @@ def _add_files(
     )
     command.set_defaults(command=commands["generate"], file=None)
     command.add_argument("output", metavar="OUTPUT", help="file to write, as JSON or SDF3 XML")
-    for option, size, what in (
-        ("--actors", 10, "number of actors"),
-        ("--channels", 15, "number of channels to later actors"),
-        ("--firings", 100, "approximate number of firings in an iteration"),
+    for option, kind, size, what in (
+        ("--actors", _positive, 10, "number of actors"),
+        ("--channels", _natural, 15, "number of channels to later actors"),
+        ("--firings", _positive, 100, "approximate number of firings in an iteration"),
     ):
         text = f"{what} (default: %(default)s)"
-        command.add_argument(option, type=_positive, default=size, metavar="N", help=text)
+        command.add_argument(option, type=kind, default=size, metavar="N", help=text)
     command.add_argument(
         "--feedback",
         type=_natural,

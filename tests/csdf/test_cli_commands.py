@@ -191,3 +191,11 @@ def test_a_graph_is_generated_and_made_homogeneous(tmp_path: Path, csdf: Csdf) -
     assert one == other
     said = csdf("generate", made, "--actors", "9", "--channels", "2", code=2).err
     assert "2 channels do not join 9 actors; 8 or more do" in said
+
+
+def test_a_graph_of_one_actor_is_generated(tmp_path: Path, csdf: Csdf) -> None:
+    made = tmp_path / "one.json"
+    csdf("generate", made, "--actors", "1", "--channels", "0")
+    assert (len(files.read(made).actors), len(files.read(made).channels)) == (1, 0)
+    said = csdf("generate", made, "--actors", "1", code=2).err
+    assert "a graph of one actor has no channels; give 0 channels" in said
