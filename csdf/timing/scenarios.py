@@ -90,7 +90,8 @@ def _matrix(name: str, graph: Graph) -> MaxPlusMatrix:
     try:
         return max_plus_matrix(graph, every_start=True)
     except CsdfError as error:
-        raise type(error)(f"scenario {name!r}: {error}") from None
+        error.args = (f"scenario {name!r}: {error}",)
+        raise
 
 
 def _product(

@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from csdf.cli.command import main
-from csdf.errors import CsdfError, DeadlockError, GraphError, OvertakingError
+from csdf.errors import (
+    CsdfError,
+    DeadlockError,
+    GraphError,
+    InconsistentGraphError,
+    OvertakingError,
+)
 from csdf.formats.sdf3 import Sdf3Error
 from csdf.formats.sdf3_scenarios import parse, read_scenarios
 from csdf.model.consistency import repetition_vector
@@ -264,6 +270,10 @@ def test_scenarios_that_do_not_fit_are_refused() -> None:
     stuck = graph({"A": (1,)}, ("A", "A", (1,), (1,), 0))
     with pytest.raises(DeadlockError, match="scenario 'x': "):
         scenario_periods(Scenarios("s", {"x": stuck}, {"q": "x"}, {"q": ("q",)}, "q"))
+    clash = graph({"A": (1,)}, ("A", "A", (1,), (2,), 1))
+    with pytest.raises(InconsistentGraphError, match="scenario 'x': the graph is inc") as refused:
+        scenario_periods(Scenarios("s", {"x": clash}, {"q": "x"}, {"q": ("q",)}, "q"))
+    assert refused.value.channels == ("c1",)
 
 
 @pytest.mark.parametrize("seed", range(10))
