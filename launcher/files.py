@@ -161,8 +161,8 @@ def whole_file(path: Path, *, durable: bool = False, mode: int | None = None) ->
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
     draft = target.with_name(f".{target.name[:_LONGEST_DRAFT_NAME]}.{os.getpid()}")
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
+        if path.exists() and not path.is_file():  # `target` of a pipe does not exist
+            with path.open("wb") as file:
                 yield file
             return
         created = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

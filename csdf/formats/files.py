@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -110,10 +111,13 @@ def write_whole(path: Path, text: str) -> None:
 
     If `path` is not a regular file, as `/dev/stdout`, the text is written to it directly.
     """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_text(text, "utf-8")
+    if path.exists() and not path.is_file():  # before links are resolved: a pipe has no other path
+        path.write_text(text, "utf-8")
         return
+    try:
+        target = path.resolve()
+    except RuntimeError:  # before Python 3.13, for links that lead to themselves
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
     draft = target.with_name(f".{target.name[:200]}.{os.getpid()}")
     try:
         draft.write_text(text, "utf-8")

@@ -143,6 +143,13 @@ def test_conversion_there_and_back(tmp_path: Path, csdf: Csdf) -> None:
     assert csdf("analyze", str(there), code=2).err == f"csdf: {there}: the file has no 'actors'\n"
 
 
+def test_a_link_that_leads_to_itself_cannot_be_written(tmp_path: Path, csdf: Csdf) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(link.name)
+    said = csdf("convert", "twodev_4_4.xml", link, code=2).err
+    assert f"{link} cannot be written: Too many levels of symbolic links" in said
+
+
 def test_actors_that_share_a_processor(csdf: Csdf) -> None:
     file = "twodev_4_4.xml"
     order = "P=" + ",".join(["d0"] * 3 + ["link"] * 3 + ["d1"] * 2)

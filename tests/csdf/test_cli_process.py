@@ -33,6 +33,13 @@ def test_a_closed_standard_output_ends_it_silently() -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
+def test_a_graph_is_written_into_a_pipe() -> None:
+    with csdf("convert", str(REFERENCE / "twodev_2_3.xml"), "/dev/stdout") as process:
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert out.endswith(b"</sdf3>\n")
+
+
 def test_a_terminal_with_ascii_only() -> None:
     file = str(REFERENCE / "twodev_2_3.xml")
     with csdf("analyze", file, PYTHONIOENCODING="ascii") as process:

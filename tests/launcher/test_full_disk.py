@@ -180,6 +180,11 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "x"
     write_whole(Path("/dev/null"), "x")
     assert Path("/dev/null").is_char_device()
+    reading, writing = os.pipe()
+    write_whole(Path(f"/dev/fd/{writing}"), "x")
+    os.close(writing)
+    with open(reading) as pipe:
+        assert pipe.read() == "x"
 
 
 def test_results_are_whole_or_not_there(tmp_path: Path) -> None:
