@@ -20,7 +20,7 @@ from tests.launcher_runtime.clusters import RandomFrames
 from tests.launcher_runtime.test_starting_daemons import Said
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 900
+LIMIT_S = 3600
 
 Node = Mapping[str, object]
 
