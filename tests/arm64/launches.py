@@ -28,7 +28,10 @@ Node = Mapping[str, object]
 def write_cluster(folder: Path, nodes: Sequence[Node], **keys: object) -> Path:
     """Write `cluster.yaml`, with patience for agents that are emulated."""
     path = folder / "cluster.yaml"
-    patience = {"run": {"connect_timeout_s": 120}, "recovery": {"heartbeat_s": 20}}
+    patience = {
+        "run": {"connect_timeout_s": 120, "silence_timeout_s": 60},
+        "recovery": {"heartbeat_s": 20},
+    }
     path.write_text(json.dumps({"nodes": nodes, "keys": "keys", **patience, **keys}))
     return path
 

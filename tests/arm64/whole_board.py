@@ -2,8 +2,6 @@
 
 `make test-arm64-board` runs this file in a network namespace. The tests follow one another: the
 first installs what all others use.
-
-Not yet run to its end (CONTRIBUTING.md says how far it came).
 """
 
 from __future__ import annotations
