@@ -223,7 +223,8 @@ def _verdicts(tables: Sequence[Mapping[str, Any]]) -> Table:
     found: dict[str, Counter[str]] = {}
     for table in tables:
         counts = Counter(re.split(r" because | \(", row[-1])[0] for row in table["rows"])
-        found.setdefault(": ".join(table["title"].split(": ")[:2]), Counter()).update(counts)
+        paper, what = table["title"].split(": ")[:2]
+        found.setdefault(f"{paper.partition(' (')[0]}: {what}", Counter()).update(counts)
     rows = [
         (title, ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
         for title, counts in found.items()

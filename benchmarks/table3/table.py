@@ -23,6 +23,7 @@ COLUMNS = (
     *("network", "boards", "strategy", "frames/s (predicted)", "efficiency", "speed-up (paper's)"),
     *("memory saved", "by Eq. 2 (paper's)"),
 )
+STRATEGY = COLUMNS.index("strategy")
 TITLE = (
     "Both columns of the paper's table, beside the paper's. Efficiency: the pipeline's rate ÷ that "
     "of as many whole models in the same slices; the speed-up is that times the boards. Memory "
@@ -141,12 +142,20 @@ def both_columns(cells: Sequence[Mapping[str, Any]], most: int | None = None) ->
     """Return a row for each cell of several boards; `cells` are `summaries`.
 
     If there are more than `most`, only those of 2, 4, 6, 8 and 10 boards, of 4 and 10, or of 10.
+    A single strategy is not repeated in each row.
     """
     several = [one for one in cells if one["cell"]["devices"] > 1]
     for counts in ((2, 4, 6, 8, 10), (4, 10), (10,)):
         if most is not None and len(several) > most:
             several = [one for one in several if one["cell"]["devices"] in counts]
-    return Table(TITLE, COLUMNS, tuple(map(_both, several)))
+    rows = list(map(_both, several))
+    if len({row[STRATEGY] for row in rows}) != 1:
+        return Table(TITLE, COLUMNS, tuple(rows))
+    return Table(TITLE, _without_strategy(COLUMNS), tuple(map(_without_strategy, rows)))
+
+
+def _without_strategy(row: tuple[str, ...]) -> tuple[str, ...]:
+    return row[:STRATEGY] + row[STRATEGY + 1 :]
 
 
 def _both(one: Mapping[str, Any]) -> tuple[str, ...]:

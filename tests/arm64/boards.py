@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -116,8 +118,17 @@ class Board:
         self._console.start()
 
     def wait(self) -> None:
-        """Wait until the board has booted."""
+        """Wait until the board has booted and its sshd answers; the link comes up at any time."""
         assert self.started.wait(BOOT_LIMIT_S), f"{self.name} does not start: see {self.console}"
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self._can_be_reached():
+            assert time.monotonic() < deadline, f"{self.name} has no network: see {self.console}"
+            time.sleep(1)
+
+    def _can_be_reached(self) -> bool:
+        with socket.socket() as ssh:
+            ssh.settimeout(5)
+            return ssh.connect_ex((self.host, 22)) == 0
 
     def _keep(self, lines: IO[bytes]) -> None:
         with self.console.open("ab") as console, lines:
