@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from tests.launcher_runtime.clusters import wait_until_it_listens
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = Path(__file__).with_name("environment.sh")
@@ -120,15 +120,7 @@ class Board:
     def wait(self) -> None:
         """Wait until the board has booted and its sshd answers; the link comes up at any time."""
         assert self.started.wait(BOOT_LIMIT_S), f"{self.name} does not start: see {self.console}"
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self._can_be_reached():
-            assert time.monotonic() < deadline, f"{self.name} has no network: see {self.console}"
-            time.sleep(1)
-
-    def _can_be_reached(self) -> bool:
-        with socket.socket() as ssh:
-            ssh.settimeout(5)
-            return ssh.connect_ex((self.host, 22)) == 0
+        wait_until_it_listens(f"tcp://{self.host}:22", START_LIMIT_S)
 
     def _keep(self, lines: IO[bytes]) -> None:
         with self.console.open("ab") as console, lines:

@@ -357,7 +357,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def wait_until_it_listens(address: str) -> None:
+def wait_until_it_listens(address: str, within_s: float = WAIT_S) -> None:
     """Wait until a daemon accepts connections at its address."""
     with (
         zmq.Context() as context,
@@ -365,5 +365,5 @@ def wait_until_it_listens(address: str) -> None:
         client.get_monitor_socket(zmq.EVENT_CONNECTED) as connected,
     ):
         client.connect(address)  # ZeroMQ tries again until it succeeds
-        assert connected.poll(int(WAIT_S * 1e3)), f"nothing listens at {address}"
+        assert connected.poll(int(within_s * 1e3)), f"nothing listens at {address}"
         client.disable_monitor()
