@@ -29,7 +29,7 @@ def write_cluster(folder: Path, nodes: Sequence[Node], **keys: object) -> Path:
     """Write `cluster.yaml`, with patience for agents that are emulated."""
     path = folder / "cluster.yaml"
     patience = {
-        "run": {"connect_timeout_s": 120, "silence_timeout_s": 60},
+        "run": {"connect_timeout_s": 120, "silence_timeout_s": 60, "deploy_timeout_s": 1800},
         "recovery": {"heartbeat_s": 20},
     }
     path.write_text(json.dumps({"nodes": nodes, "keys": "keys", **patience, **keys}))
