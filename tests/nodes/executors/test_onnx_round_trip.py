@@ -21,6 +21,7 @@ from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.optimise import MODEL, open_prepared, optimise_lightly
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.preparing.entries import Job, PreparedFiles
+from tests.arm64.marks import has_blocks
 from tests.nodes.executors.bodies import CONTROLS, SHAPE, STAGES, network
 
 
@@ -82,6 +83,7 @@ def test_less_optimisation_survives_the_round_trip(
             np.testing.assert_allclose(session.run(["y"], frame)[0], right, atol=1e-4)
 
 
+@has_blocks
 def test_what_cannot_be_loaded_again_is_optimised_less_and_said_once(
     cpu: OnnxRuntimeExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
