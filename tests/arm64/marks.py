@@ -9,7 +9,7 @@ import pytest
 
 not_in_qemu = pytest.mark.skipif(
     "QEMU_CPU" in os.environ,
-    reason="QEMU sets no limit of memory for programs, and adds a line where one aborts",
+    reason="in QEMU, its own memory counts, no limit holds, and an abort adds a line",
 )
 has_blocks = pytest.mark.skipif(
     platform.machine() != "x86_64",

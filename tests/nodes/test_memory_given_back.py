@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from csdf_edge.testing import executor_models as models
 from nodes.protocol.messages import Bye, Deployed, Failed, Start
+from tests.arm64.marks import not_in_qemu
 from tests.nodes.deploying import Host, Launcher, Line, line
 from tests.nodes.speaker import AgentProcess
 
@@ -162,6 +163,7 @@ def widened(megabytes: int) -> Callable[[], list[onnx.ModelProto]]:
     return lambda: [widening(megabytes * MEGABYTE)]
 
 
+@not_in_qemu
 @pytest.mark.parametrize(
     ("make", "threads", "least_megabytes"),
     [
@@ -193,6 +195,7 @@ def test_of_a_network(
     assert_given_back(launcher, run, least_megabytes * MEGABYTE)
 
 
+@not_in_qemu
 def test_the_peak_is_that_of_the_present_deployment(launcher: Launcher, tmp_path: Path) -> None:
     """In an agent that has given up its files, too."""
     large = line(tmp_path / "large", widening(150 * MEGABYTE))

@@ -30,6 +30,7 @@ from nodes.protocol.messages import (
     PhaseSpec,
     Progress,
 )
+from tests.arm64.marks import not_in_qemu
 
 WAIT_S = 10.0
 BLOB = BlobInfo("a" * 64, 1)
@@ -200,6 +201,7 @@ def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
     assert not worker._store
 
 
+@not_in_qemu
 def test_while_it_computes_it_gives_back_what_was_needed_for_a_moment(engine):
     worker = Worker(engine, (reported := SimpleQueue()).put, trim_period_s=0.0)
     worker.reported = lambda: reported.get(timeout=WAIT_S)
