@@ -9,7 +9,8 @@ import pytest
 
 not_in_qemu = pytest.mark.skipif(
     "QEMU_CPU" in os.environ,
-    reason="in QEMU, its own memory counts, no limit holds, and an abort adds a line",
+    reason="in QEMU its own memory counts, no limit of memory holds, the kernel's counts of a "
+    "connection (TCP_INFO) are missing, and an abort adds a line",
 )
 has_blocks = pytest.mark.skipif(
     platform.machine() != "x86_64",
