@@ -17,6 +17,7 @@ from nodes.net.keys import KeyFolder, Keyring, write_public, write_secret
 from nodes.net.sockets import MAX_FAILED_HANDSHAKES, AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
+from tests.arm64.marks import not_in_qemu
 
 WAIT_S = 20.0
 ANY = "tcp://127.0.0.1:0"
@@ -269,6 +270,7 @@ def test_a_connection_too_many_closes_the_oldest_silent_one_and_the_others_stay(
     assert next_event(there, kind=ev.DataReceived).message == Attach(2, "a")
 
 
+@not_in_qemu
 def test_whoever_is_admitted_need_not_speak_to_stay(pair, stack):
     a, b = pair
     there, here = b.open(max_connections=1), a.open()
@@ -283,6 +285,7 @@ def test_whoever_is_admitted_need_not_speak_to_stay(pair, stack):
     assert next_event(there, kind=ev.DataReceived).message == Attach(1, "a")
 
 
+@not_in_qemu
 def test_whoever_says_more_than_a_handshake_before_it_is_cut_off_at_once(pair, stack):
     there = pair[1].open()
     connection = stack.enter_context(connect(listen(there)))
