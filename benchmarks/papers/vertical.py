@@ -99,10 +99,9 @@ def sections(*, quick: bool = False) -> Iterator[Section]:
             yield Section(PAPER_NAME, title, rows, how)
     every = sum(len([2] if quick else PAPER[name]) for name in names)
     stored = {how for _, _, how in cells}
-    laboratory = {how: count for how, count in in_laboratory.items() if how in stored}
     for rate, reached, source in (
         ("predicted", predicted, COMPUTED),
-        ("measured", laboratory, MEASURED),
+        ("measured", {how: in_laboratory[how] for how in predicted if how in stored}, MEASURED),
     ):
         yield Section(
             PAPER_NAME,
