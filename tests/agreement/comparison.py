@@ -21,6 +21,7 @@ import onnxruntime as ort
 import cnn
 from cnn.reading.source import WHEEL, WHEEL_MODELS
 from csdf.conversion.from_network import Dataflow, convert
+from nodes.executors.onnx.faulty_optimizers import FAULTY_FOR_ALL
 
 DEVICES = (2, 3, 5, 8)
 LIMIT = 1e-4
@@ -30,11 +31,6 @@ NETWORKS: tuple[str, ...] = (
     *(str(path) for path in sorted(KERAS.glob("*.onnx"))),
     "builtin:yolov2",
 )
-
-MISTAKEN = ["Pad_Fusion"]
-"""Optimisations of ONNX Runtime that change results: it folds a `Pad` with zeros into a `MaxPool`,
-whose own padding is −∞, so that where all values are negative (Keras's ResNet V2) the maximum
-differs."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -104,7 +100,7 @@ def run(graph: Path, frame: Arrays, outputs: Sequence[str], *, optimised: bool =
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(
-        str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=MISTAKEN
+        str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=FAULTY_FOR_ALL
     )
     return dict(zip(outputs, session.run(list(outputs), dict(frame)), strict=True))
 

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 import pytest
 
@@ -203,12 +204,23 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(installed: Room) -> None:
 
 
 def smaller(path: Path, folder: Path) -> Path:
-    """Write a network with frames of `PIXELS` × `PIXELS`; VGG16's first Gemm fixes their size."""
+    """Write a network with frames of `PIXELS` × `PIXELS`.
+
+    VGG16's first Gemm fixes their size, so the 3 × 3 values that are left before it are padded
+    to the 7 × 7 that it takes; its weights are as before.
+    """
     network = onnx.load(path)
-    if path.stem != "VGG16":
-        for size in network.graph.input[0].type.tensor_type.shape.dim:
-            if size.dim_value > 3:
-                size.dim_value = PIXELS
+    graph = network.graph
+    for size in graph.input[0].type.tensor_type.shape.dim:
+        if size.dim_value > 3:
+            size.dim_value = PIXELS
+    if path.stem == "VGG16":
+        (after,) = (node for node in graph.node if node.input[0] == "max_pool2d_4")
+        missing = onnx.numpy_helper.from_array(np.array([0] * 6 + [4, 4]), "missing")
+        graph.initializer.append(missing)
+        pad = onnx.helper.make_node("Pad", ["max_pool2d_4", "missing"], ["padded"])
+        after.input[0] = "padded"
+        graph.node.insert(list(graph.node).index(after), pad)
     onnx.save(network, folder / path.name)
     return folder / path.name
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from nodes.executors.onnx.protobuf import nested, number_field, text_field
 from nodes.executors.onnx.schema import ModelField, OperatorSetField, has_bodies
 
-FAULTY_FOR_ALL = ["Pad_Fusion"]
-"""For every model: this one folds a `Pad` of zeros into the `MaxPool` after it, whose own padding
-is −∞, which is wrong where values are negative.
+FAULTY_FOR_ALL = ["Pad_Fusion", "DoubleQDQPairsRemover"]
+"""For every model: the first folds a `Pad` of zeros into the `MaxPool` after it, whose own padding
+is −∞, which is wrong where values are negative. The second makes one pair of quantisers of two
+that follow one another with different scales, so a value is rounded once instead of twice.
 """
 
 _FAULTY_WITH_BODIES = ["ConstantFolding"]

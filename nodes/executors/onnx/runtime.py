@@ -40,7 +40,7 @@ from nodes.protocol.payload import Array
 
 log = logging.getLogger("node-agent")
 
-_FORMAT = 6
+_FORMAT = 7
 """A number to increase whenever `optimise` would write something else for the same subnet."""
 
 

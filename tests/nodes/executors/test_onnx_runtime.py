@@ -69,7 +69,9 @@ class TestOnTheCpu(EngineContract):
         return OnnxRuntimeEngine()
 
 
-def test_no_optimiser_changes_results(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+def test_a_border_of_zeros_is_no_border_of_a_maximum(
+    cpu: OnnxRuntimeExecutor, tmp_path: Path
+) -> None:
     """ONNX Runtime's Pad_Fusion makes the maximum next to a border of zeros negative."""
     pads = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
     proto = models.model(
@@ -85,6 +87,25 @@ def test_no_optimiser_changes_results(cpu: OnnxRuntimeExecutor, tmp_path: Path) 
     inputs = {"x": np.full((1, 1, 4, 4), -1, np.float32)}
     outputs = load(cpu, proto, tmp_path).run(inputs)
     np.testing.assert_array_equal(outputs["y"], models.evaluate(proto, inputs)["y"])
+
+
+def test_what_is_quantised_twice_is_rounded_twice(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    """ONNX Runtime's DoubleQDQPairsRemover would round once, with a scale of its own."""
+    scales = {"coarse": np.float32(0.05), "fine": np.float32(0.03)}
+    nodes, before = [], "x"
+    for scale in scales:
+        for operator in ("QuantizeLinear", "DequantizeLinear"):
+            after = "y" if len(nodes) == 3 else f"t{len(nodes)}"
+            nodes.append(helper.make_node(operator, [before, scale, "zero"], [after]))
+            before = after
+    ports = [(name, TensorProto.FLOAT, (1, 256)) for name in ("x", "y")]
+    proto = models.model("twice", nodes, ports[:1], ports[1:], {**scales, "zero": np.uint8(128)})
+    given = np.linspace(-3, 3, 256, dtype=np.float32)[None]
+    found = load(cpu, proto, tmp_path).run({"x": given})["y"]
+    wanted = given
+    for scale in scales.values():
+        wanted = np.rint(wanted / scale) * scale
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 # ------------------------------------------------------------------------------ the cache

@@ -20,7 +20,7 @@ from nodes.executors.onnx.sessions import allows_spinning
 from nodes.executors.preparing.entries import Job, PreparedFiles, entry_key
 from nodes.host.processor import processor_kind
 
-_FORMAT = 1
+_FORMAT = 2
 """A number to increase whenever a trial would try something else for the same subnet."""
 
 
