@@ -100,13 +100,13 @@ ON_ARM64 := $(addprefix tests/nodes/,test_cache.py test_codec.py test_encoding.p
     test_worker.py executors/test_onnx_alignment.py executors/test_onnx_blocking.py executors/test_onnx_runtime.py)
 
 test-arm64: setup
-	$(ARM64) .venv/bin/pytest -m "not slow and not alone" --numprocesses 2 $(ON_ARM64)
+	$(ARM64) .venv/bin/pytest -rs -m "not slow and not alone" --numprocesses 2 $(ON_ARM64)
 	$(BIN)/pytest -m "not slow" tests/arm64/mixed_cluster.py
 
 test-arm64-whole: setup
-	$(ARM64) .venv/bin/pytest -m "not slow and not alone" --numprocesses 2 tests/nodes tests/csdf tests/partition/test_memory.py tests/partition/test_planner.py
+	$(ARM64) .venv/bin/pytest -rs -m "not slow and not alone" --numprocesses 2 tests/nodes tests/csdf tests/partition/test_memory.py tests/partition/test_planner.py
 	$(ARM64) .venv/bin/node-agent --trial --json
-	$(ARM64) --python 3.13 .venv/bin/pytest -m "not slow and not alone" --numprocesses 2 $(ON_ARM64)
+	$(ARM64) --python 3.13 .venv/bin/pytest -rs -m "not slow and not alone" --numprocesses 2 $(ON_ARM64)
 	$(BIN)/pytest tests/arm64/mixed_cluster.py
 
 # Two whole emulated boards (Debian with its kernel, systemd and sshd) and an agent here, in a network namespace:

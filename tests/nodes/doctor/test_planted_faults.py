@@ -15,6 +15,7 @@ import pytest
 from launcher.commands.make_keys import make_keys
 from nodes.doctor.findings import Severity
 from nodes.host.control_groups import group_folders
+from tests.arm64.marks import not_in_qemu
 from tests.nodes.doctor.examined import agent, apply, doctor, examined
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="planting this fault needs root")
@@ -174,6 +175,7 @@ def entering(group: Path):
 
 
 @needs_root
+@not_in_qemu
 def test_a_memory_limit_that_is_too_small(cache, tmp_path):
     with control_group("memory", limit_in_bytes=str(120 << 20)) as group:
         inside = entering(group)
