@@ -28,6 +28,7 @@ from nodes.executors.onnx.protobuf import (
     texts,
 )
 from nodes.executors.onnx.schema import (
+    FLOAT,
     TENSOR_ELEMENT_TYPE,
     TYPE_TENSOR,
     GraphField,
@@ -55,9 +56,6 @@ _BLOCKED_IF_READ = frozenset(
 
 _MARK = "csdf-edge blocked "
 """How the names of the poolings begin."""
-
-_FLOAT = 1
-"""`TensorProto.DataType.FLOAT`."""
 
 
 def with_pools(model: bytes) -> bytes | None:
@@ -106,7 +104,7 @@ def image_channels(value_info: memoryview) -> int:
     path = (ValueInfoField.TYPE, TYPE_TENSOR)
     kinds = [number_field(each, TENSOR_ELEMENT_TYPE) for each in nested(value_info, path)]
     sizes = dimensions(value_info)
-    return sizes[1] if kinds == [_FLOAT] and len(sizes) == 4 else 0
+    return sizes[1] if kinds == [FLOAT] and len(sizes) == 4 else 0
 
 
 def _can_be_blocked(value_info: memoryview) -> bool:

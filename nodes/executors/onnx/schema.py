@@ -156,6 +156,9 @@ TYPE_TENSOR, TENSOR_SHAPE, SHAPE_DIM = 1, 2, 1
 TENSOR_ELEMENT_TYPE = 1
 """`TypeProto.Tensor.elem_type`."""
 
+FLOAT = 1
+"""`TensorProto.FLOAT`, an element type."""
+
 EXTERNAL = 1
 """The value of `TensorProto.data_location` for content in another file."""
 

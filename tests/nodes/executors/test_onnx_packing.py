@@ -54,17 +54,21 @@ def test_a_shape_that_is_not_known_is_not_one_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "domain", "packs"),
+    ("operator", "domain", "dtype", "packs"),
     [
-        ("Conv", "", True),
-        ("Conv", "com.microsoft.nchwc", False),
-        ("FusedGemm", "com.microsoft", False),
-        ("LSTM", "", True),
-        ("Add", "", False),
+        ("Conv", "", np.float32, False),
+        ("FusedConv", "com.microsoft", np.float32, False),
+        ("Conv", "", np.float16, True),
+        ("Conv", "com.microsoft.nchwc", np.float32, False),
+        ("FusedGemm", "com.microsoft", np.float32, False),
+        ("LSTM", "", np.float32, True),
+        ("Add", "", np.float32, False),
     ],
 )
-def test_whatever_else_reads_weights_may_pack_them(operator: str, domain: str, packs: bool) -> None:
-    weight = numpy_helper.from_array(np.zeros((4, 4), np.float32), "w")
+def test_whatever_else_reads_weights_may_pack_them(
+    operator: str, domain: str, dtype: type, packs: bool
+) -> None:
+    weight = numpy_helper.from_array(np.zeros((4, 4), dtype), "w")
     weight.ClearField("raw_data")
     weight.external_data.add(key="location", value="weights")
     node = helper.make_node(operator, ["x", "w"], ["y"], domain=domain)
