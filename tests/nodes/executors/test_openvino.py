@@ -296,10 +296,10 @@ def test_what_was_tried_out_is_not_tried_again(
 
 CRASHING = """
 import os, signal, sys
-from nodes.executors.openvino import trial
+from nodes.executors.openvino import subnet
 from nodes.executors.preparing import child
 
-trial.OpenVinoSubnet.try_out = lambda _: os.kill(os.getpid(), signal.SIGSEGV)
+subnet.OpenVinoSubnet.try_out = lambda _: os.kill(os.getpid(), signal.SIGSEGV)
 child.work(sys.stdin, sys.stdout)
 """
 
@@ -320,7 +320,7 @@ def test_a_subnet_with_which_it_crashes_costs_a_child_and_a_sentence(
 READING = """
 import sys
 from nodes.executors.base import ExecutorError
-from nodes.executors.openvino import trial
+from nodes.executors.openvino import subnet
 from nodes.executors.preparing import child
 
 def read(_):
@@ -329,7 +329,7 @@ def read(_):
     except OSError as error:
         raise ExecutorError(f"refused: {error.strerror}") from error
 
-trial.OpenVinoSubnet.try_out = read
+subnet.OpenVinoSubnet.try_out = read
 child.work(sys.stdin, sys.stdout)
 """
 
