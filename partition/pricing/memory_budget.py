@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cnn.network import Network
+from cnn.network import Layer, Network
 from partition.devices import ONNX_RUNTIME, Device, EngineOverhead
 from partition.pricing.traffic import Floats
 
@@ -46,7 +46,7 @@ PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
 
 PRODUCTS = frozenset({"Gemm", "MatMul"})
 """The matrix products among `PACKED`: packed unless the results of all products of a subnet have
-one row (`nodes.executors.onnx.packing`)."""
+one row and nothing else of it is packed (`nodes.executors.onnx.packing`)."""
 
 QUANTISED = frozenset({"int8", "uint8"})
 
@@ -78,13 +78,15 @@ def least_engine_bytes(devices: Sequence[Device]) -> int:
 def packing_bytes(network: Network, names: Sequence[str]) -> int:
     """Return twice the bytes of the largest weight in these layers that an engine packs: the
     original and its packed copy."""
-    layers = [network.layer[name] for name in names]
-    products = [layer for layer in layers if layer.operator in PRODUCTS]
-    rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
-    unpacked = PRODUCTS if all(count == 1 for count in rows) else frozenset()
-    packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
+    packed = [layer for name in names if (layer := network.layer[name]).operator in PACKED]
+    if all(layer.operator in PRODUCTS and _rows(network, layer) == 1 for layer in packed):
+        return 0
     weights = (name for layer in packed for name in layer.weights)
     return 2 * max((network.weights[name].bytes for name in weights), default=0)
+
+
+def _rows(network: Network, product: Layer) -> int:
+    return math.prod(network.tensors[product.outputs[0]].shape[:-1])
 
 
 def quantised_bytes(network: Network, names: Collection[str]) -> int:

@@ -146,6 +146,13 @@ def test_nothing_is_packed_for_single_rows_unless_another_product_has_more() -> 
     assert packing_bytes(net, ("l0", "l1")) == 2 * 300
 
 
+def test_a_product_of_one_row_is_packed_beside_what_is_packed_anyway() -> None:
+    net = products((1, 300), (1, 200))
+    first, second = net.layers
+    net = replace(net, layers=(first, replace(second, operator="ConvTranspose")))
+    assert packing_bytes(net, ("l0", "l1")) == 2 * 300
+
+
 def test_recurrent_weights_are_packed_and_those_of_convolutions_are_not() -> None:
     assert packing_bytes(products((1, 300), operator="LSTM"), ("l0",)) == 2 * 300
     assert packing_bytes(products((5, 300), operator="Conv"), ("l0",)) == 0

@@ -81,6 +81,22 @@ def test_a_matrix_for_single_rows_is_there_once(tmp_path: Path) -> None:
     assert measured == pytest.approx(predicted.total_bytes, rel=0.1)
 
 
+def test_a_matrix_for_single_rows_is_there_twice_beside_what_is_packed(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Reshape", ["product", "as_image"], ["image"]),
+        helper.make_node("ConvTranspose", ["image", "k"], ["y"]),
+    ]
+    weights = {
+        "w": random(1024, 8192),
+        "k": random(128, 64, 3, 3),
+        "as_image": np.array((1, 128, 8, 8)),
+    }
+    predicted, measured = predicted_and_measured(tmp_path, nodes, weights, (1, 1024))
+    assert predicted.packing_bytes == 2 * 4 * 1024 * 8192
+    assert measured == pytest.approx(alone_bytes(predicted), rel=0.1)
+
+
 def test_half_precision_is_computed_from_float32(tmp_path: Path) -> None:
     kernel = random(512, 512, 5, 5).astype(np.float16)
     nodes = [
