@@ -94,7 +94,7 @@ test-tvm:
 
 # What concerns a board, on emulated ARM, then a cluster of an agent there and one here, with keys.
 # Needs root, and makes a Debian for arm64 first (tests/arm64/environment.sh). Emulation is slow: the
-# quick part takes five minutes of a machine left alone, the whole one forty.
+# quick part takes three minutes of a machine left alone, the whole one ten to twenty.
 ARM64 := tests/arm64/environment.sh
 ON_ARM64 := $(addprefix tests/nodes/,test_cache.py test_codec.py test_encoding.py test_fifo_ends.py test_sandbox.py \
     test_worker.py executors/test_onnx_alignment.py executors/test_onnx_blocking.py executors/test_onnx_runtime.py)
