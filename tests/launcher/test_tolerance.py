@@ -183,6 +183,13 @@ def test_a_plan_may_be_as_far_off_as_fusing_moves_it_where_it_is_right_unfused()
     assert not within_fusing(found, wanted, unfused=found, right=found, numbers=EIGHT).agrees
 
 
+def test_fusing_moves_results_of_8_bits_by_a_tenth_at_most() -> None:
+    """More is no rounding: an optimiser of the engine is wrong."""
+    found, wanted = out(1.0, 0.7), out(1.0, 0.5)
+    assert not within_fusing(found, wanted, unfused=wanted, right=wanted, numbers=EIGHT).agrees
+    assert within_fusing(found, wanted, unfused=wanted, right=wanted, numbers=SINGLE).agrees
+
+
 def test_a_plan_that_is_wrong_unfused_is_wrong() -> None:
     found, wanted = out(1.0, 0.52), out(1.0, 0.5)
     wrong = out(1.0, 0.6)

@@ -40,7 +40,7 @@ from nodes.protocol.payload import Array
 
 log = logging.getLogger("node-agent")
 
-_FORMAT = 7
+_FORMAT = 8
 """A number to increase whenever `optimise` would write something else for the same subnet."""
 
 

@@ -41,8 +41,6 @@ REFUSED = {
 
 ENGINE = {
     "this was a trial with": "a trial with zeros, which a subnet need not take",
-    r"output_dtype INT8 does not match y_zero_point type UINT8": "an engine that writes quantisers "
-    "which it then cannot load (ONNX Runtime 1.31; it does so with some originals too)",
 }
 """Faults of the engine that keep subnets from being loaded: a part of its message, and which."""
 

@@ -1,6 +1,7 @@
 """Models run without the optimisers of ONNX Runtime that are faulty for them.
 
 silero-vad is a network with such a fault (`python -m benchmarks.zoo silero-vad --launch auto`).
+Those of quantised networks are tested in `test_onnx_quantised.py`.
 """
 
 from __future__ import annotations
@@ -75,26 +76,3 @@ def test_quantised_models_load_whether_their_operator_set_has_round_or_not(
     path.write_bytes(quantised(operator_set))
     found = run_whole(path, {"x": np.zeros((1, 3, 4, 4), np.float32)}, ("y",), tmp_path)
     np.testing.assert_allclose(found["y"][0, :, 0, 0], [0.5, 1.5], rtol=1e-6)
-
-
-def test_weights_that_are_not_quantised_stay_so(tmp_path: Path) -> None:
-    """Of weights 1 and 0.003, eight bits would leave only 1."""
-    nodes = [
-        node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
-        node("DequantizeLinear", ["xq", "scale", "zero"], ["xd"]),
-        node("Conv", ["xd", "w"], ["c"]),
-        node("QuantizeLinear", ["c", "fine", "zero"], ["cq"]),
-        node("DequantizeLinear", ["cq", "fine", "zero"], ["y"]),
-    ]
-    constants = [
-        constant("scale", 1.0, np.float32),
-        constant("fine", 0.003, np.float32),
-        constant("zero", 0, np.int8),
-        constant("w", np.reshape([1, 0.003], (1, 2, 1, 1)), np.float32),
-    ]
-    proto = model(nodes, [value("x", (1, 2, 4, 4))], [value("y")], constants)
-    path = save(proto, tmp_path, "plain.onnx")
-    frame = np.zeros((1, 2, 4, 4), np.float32)
-    frame[:, 1] = 100
-    found = run_whole(path, {"x": frame}, ("y",), tmp_path)
-    np.testing.assert_allclose(found["y"], np.full((1, 1, 4, 4), 0.3), rtol=1e-6)
