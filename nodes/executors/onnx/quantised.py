@@ -75,7 +75,7 @@ def faulty_for_quantised(model: bytes, operator_set: int, folder: Path | None) -
 
 @dataclass
 class _Examined:
-    """What is known of a graph's tensors when a node is reached, and of those around a body."""
+    """The constants and scales known when a node is reached, also those from around a body."""
 
     folder: Path | None
     operator_set: int
