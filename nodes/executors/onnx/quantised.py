@@ -68,13 +68,13 @@ def faulty_for_quantised(model: bytes, operator_set: int, folder: Path | None) -
     found = {
         name
         for graph in graphs(memoryview(model))
-        for name in _Examined(folder, operator_set).faults(graph)
+        for name in _Scope(folder, operator_set).faults(graph)
     }
     return sorted(found)
 
 
 @dataclass
-class _Examined:
+class _Scope:
     """The constants and scales known when a node is reached, also those from around a body."""
 
     folder: Path | None
@@ -99,7 +99,7 @@ class _Examined:
             for attribute in nested(node, (NodeField.ATTRIBUTE,)):
                 for part, body in submessages(attribute):
                     if part in (AttributeField.G, AttributeField.GRAPHS):
-                        inside = _Examined(
+                        inside = _Scope(
                             self.folder, self.operator_set, {**self.constants}, {**self.scales}
                         )
                         yield from inside.faults(body)
@@ -137,6 +137,7 @@ class _Examined:
         elif (
             operator == "DequantizeLinear"
             and self.operator_set >= _OPERATOR_SET_OF_INT8_FAULT
+            and inputs[0] not in self.constants
             and any(self._kind(name) == _INT8 for name in inputs[2:])
         ):
             yield "QDQPropagationTransformer"
