@@ -85,6 +85,9 @@ class _Scope:
     scales: dict[str, str] = field(default_factory=dict)
     """The name of the scale of each dequantised tensor, and of each made of one such tensor."""
 
+    products: dict[str, list[str]] = field(default_factory=dict)
+    """The inputs of each `MatMul`, by its output."""
+
     def faults(self, graph: memoryview) -> Iterator[str]:
         """Yield the names of faulty optimisers, some of them repeatedly."""
         for tensor in nested(graph, (GraphField.INITIALIZER,)):
@@ -119,6 +122,8 @@ class _Scope:
         if operator == "DequantizeLinear":
             self.scales.update(dict.fromkeys(outputs, inputs[1]))
             return
+        if operator == "MatMul":
+            self.products[outputs[0]] = list(inputs)
         varying = [name for name in inputs if name and name not in self.constants]
         if not varying:
             for name in outputs:
@@ -130,6 +135,10 @@ class _Scope:
         if operator in _WEIGHED and inputs[0] in self.scales:
             if inputs[1] in self.constants or self._rounds_bias(*inputs):
                 yield "WeightBiasQuantization"
+        elif operator == "Add":
+            for product, bias in (inputs, reversed(inputs)):
+                if product in self.products and self._rounds_bias(*self.products[product], bias):
+                    yield "WeightBiasQuantization"
         elif operator == "Concat":
             kinds = (self._kind(self.scales[name]) for name in inputs if name in self.scales)
             if _FLOAT16 in kinds:
@@ -144,7 +153,7 @@ class _Scope:
 
     def _rounds_bias(self, given: str, weight: str, bias: str = "", *_: str) -> bool:
         """Return whether rounding a constant bias may change the results of a channel."""
-        if bias not in self.constants or weight not in self.scales:
+        if bias not in self.constants or not {given, weight} <= self.scales.keys():
             return False
         values = [self._values(name) for name in (self.scales[given], self.scales[weight], bias)]
         if any(array is None for array in values):

@@ -144,6 +144,24 @@ def a_channel_of_zeros():
     return convolution(weights, scales, biases, x_scale=np.float32(1), y_scale=np.float32(0.006))
 
 
+def a_channel_of_zeros_in_a_product():
+    nodes = [
+        *quantised("x", "d", "x scale"),
+        node("DequantizeLinear", ["q", "scales", "zeros"], ["w"], axis=1),
+        node("MatMul", ["d", "w"], ["m"]),
+        node("Add", ["b", "m"], ["c"]),
+        *quantised("c", "y", "y scale"),
+    ]
+    weights = np.random.default_rng(1).standard_normal((16, 6)).astype(np.float32) / 500
+    weights[:, 2] = 0
+    scales = np.abs(weights).max(0) / np.float32(127)
+    scales[2] = 1
+    constants = {"zero": np.uint8(128), "zeros": np.zeros(6, np.int8), "scales": scales}
+    constants |= {"q": np.rint(weights / scales).astype(np.int8), "b": np.full(6, 0.45, np.float32)}
+    constants |= {"x scale": np.float32(1), "y scale": np.float32(0.006)}
+    return network(nodes, constants, (2, 4, 16))
+
+
 def a_channel_of_tiny_weights():
     weights = WEIGHTS.copy()
     weights[2] /= 1e9
@@ -204,6 +222,7 @@ NETWORKS = (
     plain_weights_of_a_product,
     plain_weights_in_a_body,
     a_channel_of_zeros,
+    a_channel_of_zeros_in_a_product,
     a_channel_of_tiny_weights,
     half_precision,
     half_precision_around_a_concatenation,
