@@ -184,7 +184,7 @@ def test_a_plan_may_be_as_far_off_as_fusing_moves_it_where_it_is_right_unfused()
 
 
 def test_fusing_moves_results_of_8_bits_by_a_tenth_at_most() -> None:
-    """More is no rounding: an optimiser of the engine is wrong."""
+    """A larger difference is not rounding: an optimiser of the engine is wrong."""
     found, wanted = out(1.0, 0.7), out(1.0, 0.5)
     assert not within_fusing(found, wanted, unfused=wanted, right=wanted, numbers=EIGHT).agrees
     assert within_fusing(found, wanted, unfused=wanted, right=wanted, numbers=SINGLE).agrees

@@ -18,6 +18,7 @@ Found with ONNX Runtime 1.31, by networks whose results went wrong:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,12 +51,10 @@ _WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _LARGEST_COPIED_BYTES = 1 << 16
 """Scales and biases are smaller; of larger constants only the names are kept."""
 
-_LARGEST_RATIO = 64.0
-"""How many times the median scale the largest of a weight's channels may have."""
+_LARGEST_SCALE_TO_MEDIAN = 64.0
+"""Up to this ratio of the scales of a weight's channels, all channels count as in use."""
 
 _OPERATOR_SET_OF_INT8_FAULT = 21
-
-Tensors = dict[str, bytes]
 
 
 def faulty_for_quantised(model: bytes, operator_set: int, folder: Path | None) -> list[str]:
@@ -79,7 +78,7 @@ class _Scope:
 
     folder: Path | None
     operator_set: int
-    constants: Tensors = field(default_factory=dict)
+    constants: dict[str, bytes] = field(default_factory=dict)
     """The serialised tensor of each name, b"" if it is large or computed from other constants."""
 
     scales: dict[str, str] = field(default_factory=dict)
@@ -102,15 +101,12 @@ class _Scope:
             for attribute in nested(node, (NodeField.ATTRIBUTE,)):
                 for part, body in submessages(attribute):
                     if part in (AttributeField.G, AttributeField.GRAPHS):
-                        inside = _Scope(
-                            self.folder, self.operator_set, {**self.constants}, {**self.scales}
-                        )
-                        yield from inside.faults(body)
+                        yield from deepcopy(self).faults(body)
                     elif part == AttributeField.T and operator == "Constant":
                         self._add_constant(outputs[0], body)
             self._pass_on(operator, inputs, outputs)
-        path = (GraphField.OUTPUT,)
-        results = {text_field(value, ValueInfoField.NAME) for value in nested(graph, path)}
+        values = nested(graph, (GraphField.OUTPUT,))
+        results = {text_field(value, ValueInfoField.NAME) for value in values}
         if {"Transpose", "QuantizeLinear"} <= operators and results & read:
             yield from ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider")
 
@@ -161,7 +157,7 @@ class _Scope:
         steps, scales, biases = (np.asarray(array, np.float64) for array in values)
         if steps.size != 1 or scales.size not in (1, biases.size):
             return True
-        is_uneven = scales.max() > _LARGEST_RATIO * np.median(scales)
+        is_uneven = scales.max() > _LARGEST_SCALE_TO_MEDIAN * np.median(scales)
         return bool(is_uneven or (np.abs(biases) >= 2.0**31 * steps * scales).any())
 
     def _kind(self, name: str) -> int:

@@ -277,7 +277,7 @@ def test_a_fully_quantised_network_keeps_its_fusions(opset: int) -> None:
 
 @pytest.mark.parametrize(("largest", "is_faulty"), [(1.0, True), (0.003, False)])
 def test_scales_are_read_where_they_lie(tmp_path: Path, largest: float, is_faulty: bool) -> None:
-    """The launcher writes constants of 1024 bytes and more into a file of their own."""
+    """The launcher writes constants of 1024 bytes and more into a separate file."""
     proto = fully_quantised()
     scales = np.full(6, 0.003, np.float32)
     scales[2] = largest

@@ -90,7 +90,7 @@ def test_a_border_of_zeros_is_no_border_of_a_maximum(
 
 
 def test_what_is_quantised_twice_is_rounded_twice(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
-    """ONNX Runtime's DoubleQDQPairsRemover would round once, with a scale of its own."""
+    """ONNX Runtime's DoubleQDQPairsRemover would round once, with a third scale."""
     scales = {"coarse": np.float32(0.05), "fine": np.float32(0.03)}
     nodes, before = [], "x"
     for scale in scales:
